@@ -4,8 +4,7 @@
  * A calibration takes minutes; that its result cannot be written is known before. Every option that
  * names a file or folder to write is a row of the table in outputs.c.
  */
-#ifndef OQ_API_OUTPUTS_H
-#define OQ_API_OUTPUTS_H
+#pragma once
 
 #include "api/options/options.h"
 #include "calibrate/ranges.h"
@@ -26,5 +25,3 @@ const char *oq_outputs_folder(const onq_options *o, size_t i, oq_arena *a);
  * ONQ_E_WRITE they are put into a file in the temporary folder, and the error says where. Gives rc
  * back. */
 onq_code oq_outputs_rescue(const onq_env *env, const oq_ranges *r, onq_code rc, onq_error *err);
-
-#endif

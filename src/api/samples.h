@@ -4,8 +4,7 @@
  *
  * For every command that runs a model.
  */
-#ifndef OQ_API_SAMPLES_H
-#define OQ_API_SAMPLES_H
+#pragma once
 
 #include "api/options/command.h"
 #include "calibrate/calibrate.h"
@@ -36,5 +35,3 @@ void oq_job_resources(const oq_job *job, oq_cal_options *o);
 onq_code oq_job_engine(oq_job *job, oq_engine **out, onq_error *err);
 /* Threads, --provider and --custom_ops for a session; the caller adds the model and the rest. */
 onq_code oq_job_session(oq_job *job, oq_session_options *o, onq_error *err);
-
-#endif

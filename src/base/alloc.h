@@ -5,8 +5,7 @@
  * Sizes that come from a file are computed with oq_mul/oq_add and compared with what is there
  * before anything is allocated.
  */
-#ifndef OQ_BASE_ALLOC_H
-#define OQ_BASE_ALLOC_H
+#pragma once
 
 #include "base/port.h"
 #include "onq/onq.h"
@@ -34,5 +33,3 @@ static inline bool oq_mul(uint64_t a, uint64_t b, uint64_t *out) {
 static inline bool oq_add(uint64_t a, uint64_t b, uint64_t *out) {
     return !__builtin_add_overflow(a, b, out);
 }
-
-#endif

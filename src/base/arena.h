@@ -5,8 +5,7 @@
  * Not thread-safe. Memory is zeroed. Nothing is freed singly. Large requests get a block of their
  * own. `limit` bounds the total (0: none), so that a hostile file cannot make it grow without end.
  */
-#ifndef OQ_BASE_ARENA_H
-#define OQ_BASE_ARENA_H
+#pragma once
 
 #include "base/alloc.h"
 
@@ -41,5 +40,3 @@ bool oq_arena_grow(oq_arena *a, void **v, size_t n, size_t *cap, size_t elem_siz
 
 #define OQ_NEW(arena, T)              ((T *)oq_arena_alloc((arena), sizeof(T)))
 #define OQ_NEW_ARRAY(arena, T, count) ((T *)oq_arena_array((arena), (count), sizeof(T)))
-
-#endif

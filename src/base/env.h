@@ -3,8 +3,7 @@
  *
  * Everything a job needs from outside travels in it; there are no globals.
  */
-#ifndef OQ_BASE_ENV_H
-#define OQ_BASE_ENV_H
+#pragma once
 
 #include "base/alloc.h"
 #include "base/err.h"
@@ -37,5 +36,3 @@ uint64_t oq_machine_memory(void);
 uint64_t oq_memory_share(void);
 /* Threads to use, at least 1. */
 unsigned oq_env_threads(const onq_env *env);
-
-#endif

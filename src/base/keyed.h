@@ -1,8 +1,7 @@
 /*
  * keyed.h — putting things in the order of a figure.
  */
-#ifndef OQ_BASE_KEYED_H
-#define OQ_BASE_KEYED_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -14,5 +13,3 @@ typedef struct oq_keyed {
 
 /* The least key first, NaN last. */
 void oq_keyed_sort(oq_keyed *v, size_t n);
-
-#endif

@@ -5,8 +5,7 @@
  * An axis takes two bytes in a file and hundreds in memory.
  * Past a limit the job fails with ONQ_E_LIMIT, or what lies deeper counts as unknown.
  */
-#ifndef OQ_BASE_LIMITS_H
-#define OQ_BASE_LIMITS_H
+#pragma once
 
 #define OQ_MAX_MESSAGE_DEPTH 100 /* messages of a protobuf file */
 #define OQ_MAX_GROUP_DEPTH   100 /* groups among its unknown fields */
@@ -18,5 +17,3 @@
 #define OQ_MAX_FOLDER_DEPTH  64  /* folders on the way to a file of external data */
 
 #define OQ_MAX_AXES 8192 /* that a type declares */
-
-#endif

@@ -9,8 +9,7 @@
  * is mostly the order they are asked for: with hundreds of thousands of names the time goes to
  * memory, not to hashing.
  */
-#ifndef OQ_BASE_MAP_H
-#define OQ_BASE_MAP_H
+#pragma once
 
 #include "base/str.h"
 
@@ -51,5 +50,3 @@ bool oq_map_put(oq_map *m, oq_str key, uint32_t value);
 uint32_t oq_map_find_or_put(oq_map *m, oq_str key, uint32_t value);
 /* Removes; true if it was there. */
 bool oq_map_remove(oq_map *m, oq_str key);
-
-#endif

@@ -9,8 +9,7 @@
  * The caller is worker 0 and works too; `worker` is below oq_pool_workers, so scratch can be kept
  * in an array. One job at a time: a task must not start another on the same pool.
  */
-#ifndef OQ_BASE_POOL_H
-#define OQ_BASE_POOL_H
+#pragma once
 
 #include "base/env.h"
 
@@ -32,5 +31,3 @@ onq_code oq_pool_run(oq_pool *p, size_t n, oq_task fn, void *ctx, onq_error *err
  * order would give. Used by the model writer: quantize tensor k+1.. while tensor k is written. */
 onq_code oq_pool_pipeline(oq_pool *p, size_t n, size_t window, oq_task make, oq_task take,
                           void *ctx, onq_error *err);
-
-#endif

@@ -4,8 +4,7 @@
  * ONNX files are little-endian and so are all machines onq is built for; the assert below keeps a
  * big-endian port from silently reading tensors the wrong way round.
  */
-#ifndef OQ_BASE_PORT_H
-#define OQ_BASE_PORT_H
+#pragma once
 
 #include <assert.h>
 #include <stdbool.h>
@@ -43,5 +42,3 @@ static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 #endif
 static_assert(sizeof(float) == 4 && sizeof(double) == 8, "IEEE floats");
 static_assert(sizeof(size_t) == 8, "models pass 4 GiB: 64-bit only");
-
-#endif

@@ -5,8 +5,7 @@
  * hold any bytes, NUL included, so they stay views; oq_str_cstr makes a C string where one is
  * needed.
  */
-#ifndef OQ_BASE_STR_H
-#define OQ_BASE_STR_H
+#pragma once
 
 #include "base/arena.h"
 
@@ -85,5 +84,3 @@ void oq_buf_add_safe(oq_buf *b, oq_str s);
 void oq_buf_add_word(oq_buf *b, oq_str s);
 /* The same to be run: all bytes as they are. */
 void oq_buf_add_exact_word(oq_buf *b, oq_str s);
-
-#endif

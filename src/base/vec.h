@@ -6,8 +6,7 @@
  *
  * Every OQ_VEC has the layout {pointer, count, capacity}; the codec relies on it.
  */
-#ifndef OQ_BASE_VEC_H
-#define OQ_BASE_VEC_H
+#pragma once
 
 #include "base/arena.h"
 
@@ -35,5 +34,3 @@ typedef struct oq_vec_any {
 #define OQ_REMOVE_AT(vec, i)                                                                       \
     (memmove(&(vec)->v[(i)], &(vec)->v[(i) + 1], ((vec)->n - (i)-1) * sizeof(*(vec)->v)),          \
      (void)(vec)->n--)
-
-#endif

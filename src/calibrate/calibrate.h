@@ -21,8 +21,7 @@
  * alone (`bounds_only`) gets most of them without counting. Several samples run at once, and that
  * does not change a bit either.
  */
-#ifndef OQ_CALIBRATE_CALIBRATE_H
-#define OQ_CALIBRATE_CALIBRATE_H
+#pragma once
 
 #include "calibrate/ranges.h"
 #include "engine/engine.h"
@@ -127,5 +126,3 @@ onq_code oq_calibrate_part(const oq_cal_job *job, const oq_cal_part *part, const
 /* Joins the parts of all shares to the result: no model, no samples. */
 onq_code oq_calibrate_join(const onq_env *env, const char *const *paths, size_t n, oq_ranges *out,
                            onq_error *err);
-
-#endif

@@ -23,8 +23,7 @@
  *
  * Parts of one job join when options, tensors, model and total agree and every share is there once.
  */
-#ifndef OQ_CALIBRATE_PARTIAL_H
-#define OQ_CALIBRATE_PARTIAL_H
+#pragma once
 
 #include "calibrate/collect/collect.h"
 
@@ -64,5 +63,3 @@ onq_code oq_partial_join(oq_collector *c, oq_partial_meta *meta, const onq_env *
 
 /* True if two sets of options ask for the same calibration. */
 bool oq_cal_options_equal(const oq_cal_options *a, const oq_cal_options *b);
-
-#endif

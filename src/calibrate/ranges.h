@@ -20,8 +20,7 @@
  *
  * Needs no engine. Everything lives in the arena inside; names are copied.
  */
-#ifndef OQ_CALIBRATE_RANGES_H
-#define OQ_CALIBRATE_RANGES_H
+#pragma once
 
 #include "base/env.h"
 #include "base/map.h"
@@ -121,5 +120,3 @@ onq_code oq_ranges_save(const oq_ranges *r, const onq_env *env, const char *path
 enum oq_ranges_write_flags { OQ_RANGES_CACHE = 0, OQ_RANGES_TABLE = 1 };
 onq_code oq_ranges_write(const oq_ranges *r, const onq_allocator *alloc, oq_out *out,
                          enum oq_ranges_write_flags flags, onq_error *err);
-
-#endif

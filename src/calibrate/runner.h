@@ -2,8 +2,7 @@
  * runner.h — between the files of a calibration job: what runs samples (runner.c), whole jobs
  * (calibrate.c), portions of samples (portions.c).
  */
-#ifndef OQ_CALIBRATE_RUNNER_H
-#define OQ_CALIBRATE_RUNNER_H
+#pragma once
 
 #include "calibrate/calibrate.h"
 #include "calibrate/collect/ahead.h"
@@ -116,5 +115,3 @@ onq_code oq_runner_begin(oq_runner *r, const oq_cal_job *job, const oq_cal_part 
                          onq_error *err);
 /* calibrate.c: both looks at the samples [base, end). */
 onq_code oq_runner_chunk(oq_runner *r, uint64_t base, uint64_t end, onq_error *err);
-
-#endif

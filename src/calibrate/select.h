@@ -1,8 +1,7 @@
 /*
  * select.h — which tensors are calibrated.
  */
-#ifndef OQ_CALIBRATE_SELECT_H
-#define OQ_CALIBRATE_SELECT_H
+#pragma once
 
 #include "calibrate/calibrate.h"
 
@@ -28,5 +27,3 @@ onq_code oq_cal_select(oq_model *m, const oq_shapes *known, const oq_cal_options
                        oq_cal_targets *out, onq_error *err);
 /* Fills in `padded` and `pads`, in the main graph. */
 onq_code oq_cal_select_pads(oq_model *m, oq_arena *a, oq_cal_targets *targets, onq_error *err);
-
-#endif

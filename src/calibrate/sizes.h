@@ -1,8 +1,7 @@
 /*
  * sizes.h — how large tensors are when a model runs.
  */
-#ifndef OQ_CALIBRATE_SIZES_H
-#define OQ_CALIBRATE_SIZES_H
+#pragma once
 
 #include "samples/source.h"
 #include "shape/shape.h"
@@ -14,5 +13,3 @@ uint64_t oq_tensor_size(const oq_shapes *s, const oq_graph *g, oq_str name);
  * of this sample. */
 onq_code oq_sizes_like(oq_model *m, const oq_sample *sample, const oq_str *names, size_t n,
                        uint64_t *bytes, onq_error *err);
-
-#endif

@@ -5,8 +5,7 @@
  * line of name and greatest value for each tensor, sorted by name) and calibration.flatbuffers (the
  * same pairs, in the layout the reference's flatbuffers library gives them, byte for byte).
  */
-#ifndef OQ_CALIBRATE_TENSORRT_TABLE_H
-#define OQ_CALIBRATE_TENSORRT_TABLE_H
+#pragma once
 
 #include "calibrate/ranges.h"
 
@@ -16,5 +15,3 @@
  * them. The folder is made when it is not there. ONQ_E_UNSUPPORTED for ranges by channel. */
 onq_code oq_table_write(const oq_ranges *r, const onq_env *env, const char *folder,
                         oq_out outs[OQ_TABLE_FILES], onq_error *err);
-
-#endif

@@ -19,8 +19,7 @@
  * that lie in a file stay there and the runtime maps them; the model and its files must outlive the
  * session.
  */
-#ifndef OQ_ENGINE_ENGINE_H
-#define OQ_ENGINE_ENGINE_H
+#pragma once
 
 #include "samples/datum.h"
 
@@ -160,5 +159,3 @@ static inline void oq_engine_close(oq_engine *e) {
     if (e != NULL)
         e->ops->end(e);
 }
-
-#endif

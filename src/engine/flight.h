@@ -1,8 +1,7 @@
 /*
  * flight.h — how many samples may run at once (sweep.h runs them).
  */
-#ifndef OQ_ENGINE_FLIGHT_H
-#define OQ_ENGINE_FLIGHT_H
+#pragma once
 
 #include "base/env.h"
 #include "onnx/model.h"
@@ -20,5 +19,3 @@ onq_code oq_flight_decide(const onq_env *env, const oq_model *m, unsigned jobs, 
 unsigned oq_flight_lanes(const onq_env *env, uint64_t one, uint64_t memory);
 /* Resident bytes of this process now; 0 where the system does not say. */
 uint64_t oq_flight_resident(void);
-
-#endif

@@ -6,8 +6,7 @@
  * set-up puts it (runtime/ next to the program or the library in the build folder, ../lib/onq/ when
  * installed), the loader's own path. An error says where it was looked for and how to get it.
  */
-#ifndef OQ_ENGINE_ORT_H
-#define OQ_ENGINE_ORT_H
+#pragma once
 
 #include "engine/engine.h"
 
@@ -24,5 +23,3 @@ onq_code oq_engine_verify(oq_engine *e, oq_model *m, onq_error *err);
 /* Whether an error of the runtime says that the model is wrong; else it is sound and beyond this
  * runtime: an operator of another domain, a type without a kernel, a version to come. */
 bool oq_engine_calls_invalid(const onq_error *why);
-
-#endif

@@ -5,8 +5,7 @@
  * has one member for each, by the runtime's own name, filled by oq_ort_load. Handles are opaque
  * types of the runtime's names. Private to the files ort*.c.
  */
-#ifndef OQ_ENGINE_ORT_API_H
-#define OQ_ENGINE_ORT_API_H
+#pragma once
 
 #include "engine/ort.h"
 
@@ -117,5 +116,3 @@ onq_code oq_ort_check(const oq_ort_api *api, OrtStatus *s, onq_error *err, const
 /* Element types: the runtime's number to ours and back; OQ_UNDEFINED / 0 when there is none. */
 oq_dtype oq_ort_dtype(int number);
 int oq_ort_dtype_number(oq_dtype dt);
-
-#endif

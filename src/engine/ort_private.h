@@ -1,8 +1,7 @@
 /*
  * ort_private.h — what the files ort*.c share: the engine and its sessions.
  */
-#ifndef OQ_ENGINE_ORT_PRIVATE_H
-#define OQ_ENGINE_ORT_PRIVATE_H
+#pragma once
 
 #include "engine/ort_api.h"
 #include "engine/session_graph.h"
@@ -105,5 +104,3 @@ void oq_ort_workers_release(ort_workers *w);
 onq_code oq_ort_run(oq_session *s, const oq_datum *inputs, size_t n_inputs, oq_outputs *out,
                     onq_error *err);
 void oq_ort_run_release(ort_session *s);
-
-#endif

@@ -10,8 +10,7 @@
  * What is left is the graph, a few kilobytes, encoded in `bytes`. Constant nodes with large values
  * become initializers first, as the runtime itself would make them. Observers are put in.
  */
-#ifndef OQ_ENGINE_SESSION_GRAPH_H
-#define OQ_ENGINE_SESSION_GRAPH_H
+#pragma once
 
 #include "engine/engine.h"
 
@@ -51,5 +50,3 @@ onq_code oq_session_check_functions(const oq_model *m, onq_error *err);
  * i = [index, ...] after several (observe_graph.c). */
 onq_code oq_graph_observe(oq_arena *a, oq_model *m, oq_model_proto *proto,
                           const oq_session_options *o, onq_error *err);
-
-#endif

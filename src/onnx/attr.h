@@ -1,8 +1,7 @@
 /*
  * attr.h — attributes of a node by name.
  */
-#ifndef OQ_ONNX_ATTR_H
-#define OQ_ONNX_ATTR_H
+#pragma once
 
 #include "onnx/codec/message.h"
 
@@ -42,5 +41,3 @@ bool oq_attr_set_tensor(oq_arena *a, oq_node *n, oq_str name, oq_tensor *t);
 bool oq_attr_set_graph(oq_arena *a, oq_node *n, oq_str name, oq_graph *g);
 /* Removes; true if it was there. */
 bool oq_attr_remove(oq_node *n, const char *name);
-
-#endif

@@ -1,8 +1,7 @@
 /*
  * dtype.h — element types as a table: a new type is one row of dtype.def.
  */
-#ifndef OQ_ONNX_DTYPE_H
-#define OQ_ONNX_DTYPE_H
+#pragma once
 
 #include "base/str.h"
 
@@ -38,5 +37,3 @@ const char *oq_dtype_name(int64_t number);
 bool oq_dtype_is_float(int64_t number);
 /* Bytes of `count` elements; false on overflow or for strings and unknown types. */
 bool oq_dtype_bytes(int64_t number, uint64_t count, uint64_t *out);
-
-#endif

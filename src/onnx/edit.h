@@ -5,8 +5,7 @@
  * is stale afterwards. Everything new lives in the model's arena. All return false/NULL when out of
  * memory.
  */
-#ifndef OQ_ONNX_EDIT_H
-#define OQ_ONNX_EDIT_H
+#pragma once
 
 #include "onnx/attr.h"
 #include "onnx/graph.h"
@@ -58,5 +57,3 @@ onq_code oq_graph_prune(oq_model *m, oq_graph *g, onq_error *err);
 /* Only initializers that nothing uses, subgraphs counted; in subgraphs too. A graph input of the
  * same name goes with its initializer, as in ONNXModel.clean_initializers. */
 onq_code oq_graph_prune_inits(oq_model *m, oq_graph *g, onq_error *err);
-
-#endif

@@ -7,8 +7,7 @@
  * up outwards. Names used inside a subgraph count as uses of the node that holds the subgraph (slot
  * OQ_SLOT_INNER, once for each node and name).
  */
-#ifndef OQ_ONNX_GRAPH_H
-#define OQ_ONNX_GRAPH_H
+#pragma once
 
 #include "base/limits.h"
 #include "base/map.h"
@@ -101,5 +100,3 @@ typedef struct oq_graph_cursor {
 oq_graph *oq_node_next_graph(const oq_node *n, oq_graph_cursor *at);
 /* The node for messages: name, or first output when it has none. */
 oq_str oq_node_label(const oq_node *n);
-
-#endif

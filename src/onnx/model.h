@@ -11,8 +11,7 @@
  * workers run ahead of the writer (oq_pool_pipeline), so that memory is a few tensors, not the
  * model.
  */
-#ifndef OQ_ONNX_MODEL_H
-#define OQ_ONNX_MODEL_H
+#pragma once
 
 #include "base/env.h"
 #include "base/map.h"
@@ -127,5 +126,3 @@ onq_code oq_model_save(oq_model *m, const char *path, const oq_save_options *opt
 /* Encodes into memory (alloc: the environment's). Tensors with a `place` are written as external
  * data there; producers are run. */
 onq_code oq_model_encode(oq_model *m, oq_buf *out, onq_error *err);
-
-#endif

@@ -6,8 +6,7 @@
  * else it gets a number at its end. Tensors (all graphs of the model) and nodes have name spaces of
  * their own.
  */
-#ifndef OQ_ONNX_NAMES_H
-#define OQ_ONNX_NAMES_H
+#pragma once
 
 #include "base/map.h"
 #include "onnx/model.h"
@@ -29,5 +28,3 @@ oq_str oq_fresh_node(oq_fresh *s, oq_str base, const char *suffix);
 onq_code oq_model_name_apart(oq_model *m, size_t *n, oq_str *was, oq_str *is, onq_error *err);
 /* A node's name + suffix; none (p == NULL, not failed) where the node has no name. */
 oq_str oq_fresh_node_of(oq_fresh *s, const oq_node *n, const char *suffix);
-
-#endif

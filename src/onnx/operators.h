@@ -3,8 +3,7 @@
  * output has to do with its input. The rows are in operators.def; the rules by which the quantizers
  * treat an operator are further columns of the same rows (quantize/rules.h).
  */
-#ifndef OQ_ONNX_OPERATORS_H
-#define OQ_ONNX_OPERATORS_H
+#pragma once
 
 #include "onnx/codec/message.h"
 #include "onnx/model.h"
@@ -163,5 +162,3 @@ bool oq_gemm_turns_a(const oq_node *n);
 bool oq_gemm_turns_b(const oq_node *n);
 /* The axis along which the weight of a product has its output channels; false for other nodes. */
 bool oq_op_channel_axis(const oq_node *n, int64_t *axis);
-
-#endif

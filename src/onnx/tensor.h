@@ -5,8 +5,7 @@
  * bytes overflow-checked. oq_model_data (model.h) gives the raw bytes and checks their number
  * against it.
  */
-#ifndef OQ_ONNX_TENSOR_H
-#define OQ_ONNX_TENSOR_H
+#pragma once
 
 #include "onnx/dtype.h"
 #include "onnx/model.h"
@@ -47,5 +46,3 @@ onq_code oq_tensor_set_typed_i(oq_arena *a, oq_tensor *t, const int64_t *v, size
                                onq_error *err);
 /* Drops the payload, whatever its storage. */
 void oq_tensor_clear_data(oq_tensor *t);
-
-#endif

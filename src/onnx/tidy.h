@@ -1,8 +1,7 @@
 /*
  * tidy.h — a model put in order after edits, as the reference's ONNXModel does it.
  */
-#ifndef OQ_ONNX_TIDY_H
-#define OQ_ONNX_TIDY_H
+#pragma once
 
 #include "onnx/graph.h"
 #include "onnx/model.h"
@@ -26,5 +25,3 @@ onq_code oq_model_sort_all(oq_model *m, const oq_index *ix, onq_error *err);
 onq_code oq_constant_make(oq_arena *a, const oq_node *n, oq_tensor **out, onq_error *err);
 /* Constant nodes of the main graph and of all subgraphs become initializers; *n says how many. */
 onq_code oq_model_lift_constants(oq_model *m, size_t *n, onq_error *err);
-
-#endif

@@ -9,8 +9,7 @@
  * hold. Nodes inside If, Loop and Scan, between DequantizeLinear and QuantizeLinear, and of
  * operators that half.def does not list compute as before. The names of float values stay theirs.
  */
-#ifndef OQ_PREPARE_HALF_H
-#define OQ_PREPARE_HALF_H
+#pragma once
 
 #include "onnx/model.h"
 
@@ -23,5 +22,3 @@ typedef struct oq_half_report {
 
 /* Changes the model in place. Nodes come after what they read (oq_job_open_sound). */
 onq_code oq_half_make(oq_model *m, oq_half how, oq_half_report *out, onq_error *err);
-
-#endif

@@ -1,8 +1,7 @@
 /*
  * old_resize.h — Resize and Upsample of models below opset 11, after the opset was raised.
  */
-#ifndef OQ_PREPARE_OLD_RESIZE_H
-#define OQ_PREPARE_OLD_RESIZE_H
+#pragma once
 
 #include "onnx/model.h"
 
@@ -14,5 +13,3 @@
  * becomes two nodes, the smaller axes first; ONQ_E_UNSUPPORTED names one for which even that is not
  * the same. */
 onq_code oq_keep_old_resize(oq_model *m, onq_error *err);
-
-#endif

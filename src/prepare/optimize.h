@@ -8,8 +8,7 @@
  *
  * To add a rewrite: one function in a file of fuse/, one row in fuse.def.
  */
-#ifndef OQ_PREPARE_OPTIMIZE_H
-#define OQ_PREPARE_OPTIMIZE_H
+#pragma once
 
 #include "onnx/model.h"
 
@@ -34,5 +33,3 @@ const char *oq_fuse_what(oq_fuse_id id);
 
 /* Optimises the model in place; report may be NULL. */
 onq_code oq_optimize(oq_model *m, oq_opt_report *report, onq_error *err);
-
-#endif

@@ -11,8 +11,7 @@
  * What the runtime writes goes to a file without a name (or, past 2 GB, to a folder that is removed
  * before the call returns): nothing is left behind.
  */
-#ifndef OQ_PREPARE_PREPROCESS_H
-#define OQ_PREPARE_PREPROCESS_H
+#pragma once
 
 #include "engine/engine.h"
 #include "shape/shape.h"
@@ -32,5 +31,3 @@ onq_code oq_prep_optimize_ort(oq_engine *e, const oq_session_options *so, const 
 onq_code oq_prep_mark(oq_model *m, onq_error *err);
 /* The same for any key: a value that is there stays. */
 onq_code oq_prep_mark_first(oq_model *m, oq_str key, oq_str value, onq_error *err);
-
-#endif

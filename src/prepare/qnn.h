@@ -4,8 +4,7 @@
  * LpNormalization, SpaceToDepth, LayerNormalization on request), channels last at inputs and
  * outputs, a name for every node.
  */
-#ifndef OQ_PREPARE_QNN_H
-#define OQ_PREPARE_QNN_H
+#pragma once
 
 #include "onnx/model.h"
 
@@ -36,5 +35,3 @@ onq_code oq_qnn_fuse(oq_model *m, oq_str op, size_t *count, onq_error *err);
 
 onq_code oq_qnn_prepare(oq_model *m, const oq_qnn_options *o, oq_qnn_report *report,
                         onq_error *err);
-
-#endif

@@ -1,8 +1,7 @@
 /*
  * qnn_parts.h — what qnn.c and qnn_io.c share.
  */
-#ifndef OQ_PREPARE_QNN_PARTS_H
-#define OQ_PREPARE_QNN_PARTS_H
+#pragma once
 
 #include "onnx/graph.h"
 #include "prepare/qnn.h"
@@ -15,5 +14,3 @@ oq_str oq_qnn_number(oq_model *m, oq_str prefix, int64_t n);
 /* qnn_io.c: fixed shapes for inputs (and outputs, as far as they follow); channels last. */
 onq_code oq_qnn_fix_shapes(oq_model *m, const oq_qnn_shape *s, size_t n, onq_error *err);
 onq_code oq_qnn_channel_last(oq_model *m, const oq_qnn_options *o, onq_error *err);
-
-#endif

@@ -6,8 +6,7 @@
  * built-in optimiser do (optimize.h). Results are those of the model as it was up to float
  * rounding; FastGelu computes Tanh its own way and is exact to about 90 dB.
  */
-#ifndef OQ_PREPARE_REWRITE_H
-#define OQ_PREPARE_REWRITE_H
+#pragma once
 
 #include "onnx/model.h"
 
@@ -44,5 +43,3 @@ const char *oq_rewrite_what(oq_rewrite_id id);
 
 /* Rewrites the model in place by the rows of the sets (bits 1 << oq_rewrite_set). */
 onq_code oq_rewrite(oq_model *m, unsigned sets, oq_rewrite_report *report, onq_error *err);
-
-#endif

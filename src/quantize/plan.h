@@ -7,8 +7,7 @@
  * `--from_plan FILE` takes decisions from such a file instead of options and samples
  * (plan_read.h).
  */
-#ifndef OQ_QUANTIZE_PLAN_H
-#define OQ_QUANTIZE_PLAN_H
+#pragma once
 
 #include "base/map.h"
 #include "base/text/json.h"
@@ -127,5 +126,3 @@ typedef OQ_VEC(oq_plan_count) oq_plan_counts;
 onq_code oq_plan_summary(const oq_plan *p, oq_arena *a, oq_plan_counts *out, onq_error *err);
 /* The same as lines of text: "Conv: 3 quantized; 1 left float (in nodes_to_exclude)". */
 void oq_plan_text(const oq_plan_counts *counts, oq_buf *out);
-
-#endif

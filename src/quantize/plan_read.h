@@ -17,8 +17,7 @@
  *
  * A plan also holds the options it was made with; the command takes those that it is not given.
  */
-#ifndef OQ_QUANTIZE_PLAN_READ_H
-#define OQ_QUANTIZE_PLAN_READ_H
+#pragma once
 
 #include "onnx/model.h"
 #include "quantize/plan.h"
@@ -62,5 +61,3 @@ const oq_plan_tensor *oq_given_activation(const oq_given *g, oq_str name, bool c
 const oq_plan_tensor *oq_given_weight(oq_given *g, oq_str name, oq_plan_role role);
 /* The first row of that role, taken or not, or OQ_MAP_NONE. */
 uint32_t oq_given_row(const oq_given *g, oq_str name, oq_plan_role role);
-
-#endif

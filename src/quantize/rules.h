@@ -5,8 +5,7 @@
  * which verbs it has); a rule of the other two replaces the node (qoperator.h). A column that is
  * NULL means that the mode does not know the operator.
  */
-#ifndef OQ_QUANTIZE_RULES_H
-#define OQ_QUANTIZE_RULES_H
+#pragma once
 
 #include "base/err.h"
 #include "onnx/operators.h"
@@ -47,5 +46,3 @@ unsigned oq_rules_quantized_in(oq_str type);
     onq_code oq_qo_rule_##integer(struct oq_qo *q, oq_node *node, onq_error *err);
 #include "onnx/operators.def"
 #undef OQ_OPERATOR
-
-#endif

@@ -6,8 +6,7 @@
  * largest value along the last axis is at the same place (top-1). Where the first has no finite
  * number there is nothing to agree with, and the second is not looked at.
  */
-#ifndef OQ_SAMPLES_AGREEMENT_H
-#define OQ_SAMPLES_AGREEMENT_H
+#pragma once
 
 #include "samples/datum.h"
 
@@ -44,5 +43,3 @@ double oq_agree_cosine(const oq_agree *s);
 double oq_agree_sqnr(const oq_agree *s);
 /* Fraction; NAN when there are no rows. */
 double oq_agree_top1(const oq_agree *s);
-
-#endif

@@ -6,8 +6,7 @@
  * (--carry OUT=IN, a regular expression and a name with \1 .. \9 in it), or is found by the names
  * that exporters give.
  */
-#ifndef OQ_SAMPLES_CARRY_H
-#define OQ_SAMPLES_CARRY_H
+#pragma once
 
 #include "samples/datum.h"
 
@@ -31,5 +30,3 @@ onq_code oq_carry_read(oq_arena *a, const oq_str *rules, size_t n, const oq_ios 
 /* Says of each output whether it is a state: one that is carried, or one that has the name of a
  * cache. States are no answers of a model, and not judged as such. */
 void oq_carry_mark_states(const oq_carry *c, const oq_ios *out, bool *states);
-
-#endif

@@ -5,8 +5,7 @@
  * of an optional. Whoever makes one says how long it lives; nothing here owns memory. An oq_io is
  * one declared input or output of a model.
  */
-#ifndef OQ_SAMPLES_DATUM_H
-#define OQ_SAMPLES_DATUM_H
+#pragma once
 
 #include "onnx/dtype.h"
 #include "onnx/model.h"
@@ -84,5 +83,3 @@ onq_code oq_datum_from_pb(oq_arena *a, const uint8_t *p, uint64_t n, const oq_io
 /* The bytes of a .pb file for a datum, appended to `out`. What an optional output gave (`io` may be
  * NULL) is an OptionalProto. */
 onq_code oq_datum_to_pb(const oq_datum *d, const oq_io *io, oq_buf *out, onq_error *err);
-
-#endif

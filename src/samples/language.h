@@ -12,8 +12,7 @@
  *     if (roles.language.is)
  *         oq_lm_add(&score, &(oq_lm_text){.ids = &sample->inputs[roles.language.ids]}, truth, logits);
  */
-#ifndef OQ_SAMPLES_LANGUAGE_H
-#define OQ_SAMPLES_LANGUAGE_H
+#pragma once
 
 #include "samples/carry.h"
 
@@ -78,5 +77,3 @@ double oq_lm_perplexity(const oq_lm_score *s);
 double oq_lm_perplexity_truth(const oq_lm_score *s);
 /* How much larger the second model's perplexity is than the first one's, in percent. */
 double oq_lm_perplexity_rise(const oq_lm_score *s);
-
-#endif

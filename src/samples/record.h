@@ -4,8 +4,7 @@
  * A calibration keeps its first samples so (calibrate.h), for a later look at the quantized model
  * with the same inputs.
  */
-#ifndef OQ_SAMPLES_RECORD_H
-#define OQ_SAMPLES_RECORD_H
+#pragma once
 
 #include "base/vec.h"
 #include "samples/datum.h"
@@ -35,5 +34,3 @@ bool oq_record_wants(const oq_record *r, uint64_t number);
 /* Copies a run, unless there are enough or it is too large. ONQ_E_NOMEM. */
 onq_code oq_record_keep(oq_record *r, const oq_datum *inputs, size_t n_inputs,
                         const oq_datum *outputs, size_t n_outputs, onq_error *err);
-
-#endif

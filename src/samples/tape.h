@@ -13,8 +13,7 @@
  *
  * A feed is called on the thread that asks for a sample, one call at a time.
  */
-#ifndef OQ_SAMPLES_TAPE_H
-#define OQ_SAMPLES_TAPE_H
+#pragma once
 
 #include "samples/datum.h"
 
@@ -62,5 +61,3 @@ onq_code oq_tape_get(oq_tape *t, uint64_t k, const oq_named_list **out, onq_erro
 void oq_tape_read_once(oq_tape *t);
 const char *oq_tape_text(const oq_tape *t);
 uint64_t oq_tape_count(const oq_tape *t); /* 0: not known yet */
-
-#endif

@@ -11,8 +11,7 @@
  * Memory: everything is in the engine's arena until oq_shapes_free. Out of memory is a sticky flag
  * that the driver looks at after each node, so rules check allocations only before they write.
  */
-#ifndef OQ_SHAPE_INFER_H
-#define OQ_SHAPE_INFER_H
+#pragma once
 
 #include "onnx/attr.h"
 #include "onnx/graph.h"
@@ -276,5 +275,3 @@ bool oq_infer_nodes(oq_infer *in, oq_scope *s, oq_node *const *nodes, size_t n);
 bool oq_infer_function(oq_rctx *c, const oq_function *f);
 /* The dimension with what auto_merge found applied. */
 oq_sdim oq_infer_merged(oq_infer *in, oq_sdim d);
-
-#endif

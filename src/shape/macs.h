@@ -8,8 +8,7 @@
  *     OQ_TRY(oq_shapes_infer(copy, &(oq_shape_options){.symbolic = true}, &shapes, err));
  *     macs = oq_node_macs(shapes, graph, node);
  */
-#ifndef OQ_SHAPE_MACS_H
-#define OQ_SHAPE_MACS_H
+#pragma once
 
 #include "shape/shape.h"
 
@@ -27,5 +26,3 @@ double oq_tensor_extent(const oq_shapes *s, const oq_graph *g, oq_str name);
 /* Gives an input of the main graph this shape, and drops the shapes in between, which rest on the
  * one it had. An input of another name or rank is left alone. */
 onq_code oq_input_fix(oq_model *m, oq_str name, const int64_t *dims, size_t rank, onq_error *err);
-
-#endif

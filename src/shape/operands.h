@@ -9,8 +9,7 @@
  *
  * An unknown shape is taken to fit.
  */
-#ifndef OQ_SHAPE_OPERANDS_H
-#define OQ_SHAPE_OPERANDS_H
+#pragma once
 
 #include "onnx/graph.h"
 #include "shape/shape.h"
@@ -21,5 +20,3 @@ onq_code oq_model_make_sound(oq_model *m, onq_error *err);
 /* For one that goes out: do the operands fit, with the shapes of constants alone, which costs
  * nothing? `ix` is of the main graph. */
 onq_code oq_operands_check_constants(oq_model *m, const oq_index *ix, onq_error *err);
-
-#endif

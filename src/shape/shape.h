@@ -17,8 +17,7 @@
  *
  * Read dim.h for what a dimension is; infer.h is the engine's inside; sop.def has the rules.
  */
-#ifndef OQ_SHAPE_SHAPE_H
-#define OQ_SHAPE_SHAPE_H
+#pragma once
 
 #include "onnx/dtype.h"
 #include "onnx/model.h"
@@ -114,5 +113,3 @@ void oq_shapes_report(const oq_shapes *s, oq_shape_report *out);
  * completed, existing value_infos merged, new ones added in the order of the nodes. The texts live
  * in the model's arena. */
 onq_code oq_shapes_write(const oq_shapes *s, oq_model *m, onq_error *err);
-
-#endif

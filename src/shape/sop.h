@@ -1,8 +1,7 @@
 /*
  * sop.h — the operator table of shape inference, made from sop.def.
  */
-#ifndef OQ_SHAPE_SOP_H
-#define OQ_SHAPE_SOP_H
+#pragma once
 
 #include "shape/infer.h"
 
@@ -30,5 +29,3 @@ extern const size_t oq_sop_count;
 
 /* The row of the operator with the highest since not above `version`, or NULL. "ai.onnx" is "". */
 const oq_sop *oq_sop_find(oq_str domain, oq_str type, int64_t version);
-
-#endif

@@ -1,8 +1,7 @@
 /*
  * window.h — the sliding window of convolutions and poolings: attributes read, sizes computed.
  */
-#ifndef OQ_SHAPE_WINDOW_H
-#define OQ_SHAPE_WINDOW_H
+#pragma once
 
 #include "shape/infer.h"
 
@@ -28,5 +27,3 @@ oq_sdim oq_window_out(oq_rctx *c, const oq_window *w, size_t i, oq_sdim d);
 /* The same for the transposed window. */
 oq_sdim oq_window_out_transposed(oq_rctx *c, const oq_window *w, size_t i, oq_sdim d,
                                  int64_t output_padding);
-
-#endif

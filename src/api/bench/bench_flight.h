@@ -1,8 +1,7 @@
 /*
  * bench_flight.h — `onq bench --throughput`: runs of a model per second, several at once.
  */
-#ifndef OQ_API_BENCH_FLIGHT_H
-#define OQ_API_BENCH_FLIGHT_H
+#pragma once
 
 #include "api/options/command.h"
 #include "engine/engine.h"
@@ -27,5 +26,3 @@ void oq_bench_flight_close(oq_bench_flight *f);
 /* Members of the open object; a line of a table. */
 void oq_bench_flight_json(const oq_bench_flight *f, oq_jw *w);
 void oq_bench_flight_text(const oq_bench_flight *f, oq_buf *out);
-
-#endif

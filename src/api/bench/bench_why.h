@@ -2,8 +2,7 @@
  * bench_why.h — why a quantized model may be slower than float: what it has that the runtime's
  * integer kernels do not take, or take slowly.
  */
-#ifndef OQ_API_BENCH_WHY_H
-#define OQ_API_BENCH_WHY_H
+#pragma once
 
 #include "base/vec.h"
 #include "onnx/model.h"
@@ -16,5 +15,3 @@ typedef struct oq_bench_why {
 /* Looks at the graph, not at the clock: the reasons are those of the model and of this CPU. Texts
  * live in the arena. */
 onq_code oq_bench_find_why(oq_bench_why *w, oq_arena *a, oq_model *m, onq_error *err);
-
-#endif

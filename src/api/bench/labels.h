@@ -2,8 +2,7 @@
  * labels.h — the right answers: one class for each row of a model's first output, in the order of
  * the samples.
  */
-#ifndef OQ_API_LABELS_H
-#define OQ_API_LABELS_H
+#pragma once
 
 #include "samples/datum.h"
 
@@ -24,5 +23,3 @@ onq_code oq_labels_count(const oq_labels *l, const oq_datum *d, uint64_t *seen, 
 
 /* After all samples: an error when labels are left over. */
 onq_code oq_labels_end(const oq_labels *l, uint64_t seen, onq_error *err);
-
-#endif

@@ -2,8 +2,7 @@
  * static_job.h — what the files of `onq static` share: the job, and its steps in the order in which
  * api_static.c takes them.
  */
-#ifndef OQ_API_STATIC_JOB_H
-#define OQ_API_STATIC_JOB_H
+#pragma once
 
 #include "api/options/choices.h"
 #include "api/quantizing/quantization.h"
@@ -60,5 +59,3 @@ onq_code oq_static_open_engine(oq_static *s, onq_error *err);
 /* ---- static_warn.c: what the user should know of the result ---- */
 
 void oq_static_warn(const oq_static *s);
-
-#endif

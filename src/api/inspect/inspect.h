@@ -1,8 +1,7 @@
 /*
  * inspect.h — between the files of `onq inspect`: api_inspect.c, inspect_work.c and inspect_page.c.
  */
-#ifndef OQ_API_INSPECT_H
-#define OQ_API_INSPECT_H
+#pragma once
 
 #include "api/options/command.h"
 #include "onnx/summary/summary.h"
@@ -28,5 +27,3 @@ extern const unsigned char oq_inspect_page[];
 extern const size_t oq_inspect_page_size;
 onq_code oq_inspect_save_page(oq_job *job, const oq_model *m, const oq_summary *s,
                               const oq_profile *p, onq_error *err);
-
-#endif

@@ -1,8 +1,7 @@
 /*
  * ranges_handle.h — ranges in the hands of a caller: onq_ranges of onq.h around oq_ranges.
  */
-#ifndef OQ_API_RANGES_HANDLE_H
-#define OQ_API_RANGES_HANDLE_H
+#pragma once
 
 #include "api/options/command.h"
 #include "calibrate/ranges.h"
@@ -12,5 +11,3 @@ onq_code oq_ranges_hand_over(const onq_env *env, oq_ranges *r, onq_ranges **out,
 /* Makes them the ranges of the job's result. Takes them, also when it fails. */
 onq_code oq_job_give_ranges(oq_job *job, oq_ranges *r, onq_error *err);
 const oq_ranges *oq_ranges_inside(const onq_ranges *ranges);
-
-#endif

@@ -4,8 +4,7 @@
  * A list feeds the text of an option's row (OQ_CHOICES) and the reading of it (OQ_CHOSEN), so that
  * a choice and its value are one row. Lists of one command are in its file.
  */
-#ifndef OQ_API_CHOICES_H
-#define OQ_API_CHOICES_H
+#pragma once
 
 #include "api/options/options.h"
 #include "calibrate/method/method.h"
@@ -41,5 +40,3 @@
 
 /* The rows of method.def: choice i is oq_cal_method i. */
 #define OQ_METHOD_CHOICES (&oq_cal_method_choices[1])
-
-#endif

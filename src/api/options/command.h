@@ -42,8 +42,7 @@
  * row's default is text and goes through the same parser as what a user gives, so a wrong default
  * fails the unit test.
  */
-#ifndef OQ_API_COMMAND_H
-#define OQ_API_COMMAND_H
+#pragma once
 
 #include "api/options/options.h"
 #include "base/text/json.h"
@@ -119,5 +118,3 @@ onq_code oq_job_own_files(oq_job *job, const char *option, onq_error *err);
 /* A path in the folder where temporary files of the job may lie: next to its output, next to its
  * input, or in the temporary folder. NULL when out of memory. */
 const char *oq_job_near(oq_job *job);
-
-#endif

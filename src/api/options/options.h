@@ -6,8 +6,7 @@
  * onq_options holds one value per row, already typed: text is parsed when it is set, so that a job
  * reads values that fit. All errors here are ONQ_E_OPTION.
  */
-#ifndef OQ_API_OPTIONS_H
-#define OQ_API_OPTIONS_H
+#pragma once
 
 #include "base/env.h"
 #include "base/str.h"
@@ -194,5 +193,3 @@ const oq_opt_value *oq_extra_find(const onq_options *o, const char *key);
 bool oq_extra_flag(const onq_options *o, const char *key, bool fallback);
 /* Warns about each key set that the command has no use for. */
 void oq_extra_warn_unused(const onq_options *o);
-
-#endif

@@ -6,8 +6,7 @@
  * differ between commands: a default, the choices, or which part of the model is meant.
  * tools/check-options.sh finds an option that is written in two tables.
  */
-#ifndef OQ_API_SHARED_ROWS_H
-#define OQ_API_SHARED_ROWS_H
+#pragma once
 
 #include "api/options/choices.h"
 
@@ -134,5 +133,3 @@
 /* `more` sentences, after a space. */
 #define OQ_ROW_DIM(more)                                                                           \
     OQ_LIST("dim", 0, "", "NAME=VALUE", "Fix symbolic dimensions of the inputs." more)
-
-#endif

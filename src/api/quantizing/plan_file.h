@@ -2,8 +2,7 @@
  * plan_file.h — plans as files: --plan writes one with the options that it was made with, and
  * --from_plan takes both from it.
  */
-#ifndef OQ_API_PLAN_FILE_H
-#define OQ_API_PLAN_FILE_H
+#pragma once
 
 #include "api/options/command.h"
 #include "quantize/plan_read.h"
@@ -15,5 +14,3 @@ onq_code oq_plan_file_write(oq_job *job, const oq_plan *plan, const char *format
 onq_code oq_plan_file_run(oq_job *job,
                           onq_code (*run)(oq_job *job, oq_given *given, onq_error *err),
                           onq_error *err);
-
-#endif

@@ -1,8 +1,7 @@
 /*
  * quant_config.h — from a command's options to the quantizers' configuration.
  */
-#ifndef OQ_API_QUANT_CONFIG_H
-#define OQ_API_QUANT_CONFIG_H
+#pragma once
 
 #include "api/options/command.h"
 #include "quantize/choose/config.h"
@@ -23,5 +22,3 @@ oq_dtype oq_opt_qtype(const onq_options *o, const char *name);
 
 /* "18.9 MB": powers of 1000. */
 const char *oq_size_text(char b[32], uint64_t bytes);
-
-#endif

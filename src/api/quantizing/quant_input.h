@@ -1,8 +1,7 @@
 /*
  * quant_input.h — what the model that is to be quantized went through already.
  */
-#ifndef OQ_API_QUANT_INPUT_H
-#define OQ_API_QUANT_INPUT_H
+#pragma once
 
 #include "api/options/command.h"
 
@@ -17,5 +16,3 @@ onq_code oq_quant_look(oq_job *job, oq_model *m, bool trained, oq_quant_input *i
 /* Warns of a model that was not preprocessed, and says what that costs; `always` also where no
  * cost is seen. */
 void oq_quant_warn_unprepared(const oq_job *job, const oq_quant_input *in, bool always);
-
-#endif

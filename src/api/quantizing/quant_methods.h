@@ -2,8 +2,7 @@
  * quant_methods.h — methods for single products: --channel_ranges, --equalize, --outlier_channels,
  * --double_activations, and --node_methods, which says it node by node.
  */
-#ifndef OQ_API_QUANT_METHODS_H
-#define OQ_API_QUANT_METHODS_H
+#pragma once
 
 #include "api/quantizing/quantization.h"
 
@@ -18,5 +17,3 @@ onq_code oq_quant_methods_check(const oq_quant *q, bool pairs, bool arithmetic, 
 /* Applies them to the nodes that are to be quantized: changes the float model, or notes what the
  * quantizer is to do. */
 onq_code oq_quant_methods_apply(oq_quant *q, onq_error *err);
-
-#endif

@@ -1,8 +1,7 @@
 /*
  * quant_refine.h — the stages after quantization that samples help with (quantize/refine).
  */
-#ifndef OQ_API_QUANT_REFINE_H
-#define OQ_API_QUANT_REFINE_H
+#pragma once
 
 #include "api/quantizing/quantization.h"
 
@@ -11,5 +10,3 @@ bool oq_quant_refines(const oq_quant *q);
 /* Improves the result that q->model holds; `truth` is the model before. Says what it gained on the
  * samples, and warns where that is a loss. */
 onq_code oq_quant_refine(oq_quant *q, oq_model_proto *truth, onq_error *err);
-
-#endif

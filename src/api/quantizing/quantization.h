@@ -8,8 +8,7 @@
  *     rc = oq_quant_blame(&q, rc, err);
  *     oq_quant_release(&q);
  */
-#ifndef OQ_API_QUANTIZATION_H
-#define OQ_API_QUANTIZATION_H
+#pragma once
 
 #include "api/gate.h"
 #include "api/options/command.h"
@@ -119,5 +118,3 @@ onq_code oq_quant_end(oq_quant *q, onq_error *err);
 onq_code oq_quant_blame(const oq_quant *q, onq_code rc, onq_error *err);
 /* Warns of nodes that stayed float because of the type of their tensors, and says what to do. */
 void oq_quant_warn_types(const oq_quant *q);
-
-#endif

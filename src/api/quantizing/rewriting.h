@@ -1,8 +1,7 @@
 /*
  * rewriting.h — `--rewrite`, for the commands that have it.
  */
-#ifndef OQ_API_REWRITING_H
-#define OQ_API_REWRITING_H
+#pragma once
 
 #include "api/options/command.h"
 #include "prepare/rewrite.h"
@@ -11,5 +10,3 @@
 onq_code oq_rewriting_sets(const oq_job *job, unsigned *sets, onq_error *err);
 /* What was done, as lines and as JSON members of an array that has begun. */
 void oq_rewriting_tell(oq_job *job, const oq_rewrite_report *r);
-
-#endif

@@ -2,8 +2,7 @@
  * selection_options.h — --op_set, --heaviest and --unit_costs of a quantizing command, and the units of a
  * model with the sizes of its samples.
  */
-#ifndef OQ_API_SELECTION_OPTIONS_H
-#define OQ_API_SELECTION_OPTIONS_H
+#pragma once
 
 #include "api/quantizing/quantization.h"
 #include "quantize/choose/selection.h"
@@ -19,5 +18,3 @@ void oq_selection_warn(const oq_quant *q);
 /* The units of a model with the sizes of the first sample; without samples those of --dim. With
  * `strict`, samples that are asked for and cannot be read are an error. */
 onq_code oq_job_units(oq_job *job, oq_model *m, bool strict, oq_units *out, onq_error *err);
-
-#endif

@@ -5,8 +5,7 @@
  * of every operator. Where a runtime is at hand and the model is small it is asked: a command that
  * has no other use for it would pass on what no runtime takes.
  */
-#ifndef OQ_API_SOUND_H
-#define OQ_API_SOUND_H
+#pragma once
 
 #include "api/options/command.h"
 #include "engine/engine.h"
@@ -30,5 +29,3 @@ onq_code oq_job_check_sound(oq_job *job, oq_engine **engine, oq_model *m, onq_er
 const char *oq_words_of(const oq_model *m, const onq_error *why);
 /* The refusal, with those words. */
 onq_code oq_refuse_unsound(const oq_model *m, const onq_error *why, onq_error *err);
-
-#endif

@@ -4,8 +4,7 @@
  * It is in a process group of its own, so that it can be ended with all that it has started:
  * kill(-child, ...). Signals that this process ignores or blocks are as usual in it.
  */
-#ifndef OQ_BASE_CHILD_H
-#define OQ_BASE_CHILD_H
+#pragma once
 
 #include "base/port.h"
 
@@ -28,5 +27,3 @@ int oq_child_start(pid_t *child, const char *program, char *const *words, char *
 void oq_close_from(int first);
 /* The status, as of waitpid; 0 if another part of this process has waited for it. */
 int oq_child_wait(pid_t child);
-
-#endif

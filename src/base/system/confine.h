@@ -9,8 +9,7 @@
  *
  * What it starts inherits all of it.
  */
-#ifndef OQ_BASE_CONFINE_H
-#define OQ_BASE_CONFINE_H
+#pragma once
 
 #include "base/err.h"
 
@@ -23,5 +22,3 @@ typedef struct oq_confine {
 /* Call it while the process has one thread. *files is false where the kernel has no Landlock:
  * everything else holds then. ONQ_E_UNSUPPORTED when the network cannot be turned off. */
 onq_code oq_confine_self(const oq_confine *c, bool *files, onq_error *err);
-
-#endif

@@ -23,8 +23,7 @@
  * Messages begin with the path of the file: callers need not add it. Those of oq_dir_file begin
  * with "external data 'LOCATION'": the caller puts model and tensor in front.
  */
-#ifndef OQ_BASE_FILE_H
-#define OQ_BASE_FILE_H
+#pragma once
 
 #include "base/env.h"
 #include "base/str.h"
@@ -138,5 +137,3 @@ onq_code oq_out_text(const onq_allocator *a, const char *path, const oq_buf *tex
 /* Reads a small whole file (JSON, lists) of at most `most` bytes into the arena. */
 onq_code oq_file_read_all(oq_arena *a, const char *path, uint64_t most, oq_str *out,
                           onq_error *err);
-
-#endif

@@ -1,8 +1,7 @@
 /*
  * file_map.h — what file.c, file_dir.c and file_out.c share.
  */
-#ifndef OQ_BASE_FILE_MAP_H
-#define OQ_BASE_FILE_MAP_H
+#pragma once
 
 #include "base/system/file.h"
 
@@ -10,5 +9,3 @@
  * file. */
 onq_code oq_file_map_fd(oq_file *f, const onq_allocator *a, int fd, const char *path,
                         onq_error *err);
-
-#endif

@@ -1,8 +1,7 @@
 /*
  * temp.h — folders for files that nobody is to keep.
  */
-#ifndef OQ_BASE_TEMP_H
-#define OQ_BASE_TEMP_H
+#pragma once
 
 #include "base/arena.h"
 #include "base/err.h"
@@ -13,5 +12,3 @@ const char *oq_temp_root(void);
 onq_code oq_temp_make(oq_arena *a, const char **path, onq_error *err);
 /* Removes the folder and all that is in it; NULL: nothing. */
 void oq_temp_remove(const char *path);
-
-#endif

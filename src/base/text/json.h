@@ -6,8 +6,7 @@
  * is through oq_jw, a small streaming writer with stable key order, so that a large report needs no
  * tree in memory.
  */
-#ifndef OQ_BASE_JSON_H
-#define OQ_BASE_JSON_H
+#pragma once
 
 #include "base/err.h"
 #include "base/limits.h"
@@ -59,5 +58,3 @@ void oq_jw_real(oq_jw *w, const char *key, double v);
 void oq_jw_float(oq_jw *w, const char *key, float v);
 void oq_jw_bool(oq_jw *w, const char *key, bool v);
 void oq_jw_null(oq_jw *w, const char *key);
-
-#endif

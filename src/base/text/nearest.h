@@ -4,8 +4,7 @@
  * Near is a small edit distance for the length of the name, or the one being part of the other.
  * Case and - or _ do not count. Names that are not near are not suggested.
  */
-#ifndef OQ_BASE_NEAREST_H
-#define OQ_BASE_NEAREST_H
+#pragma once
 
 #include "base/str.h"
 
@@ -20,5 +19,3 @@ void oq_nearest_init(oq_nearest *s, oq_str wanted);
 void oq_nearest_offer(oq_nearest *s, oq_str candidate);
 /* " (did you mean --a or --b?)" with `prefix` before each; "" when nothing is near. */
 void oq_nearest_text(const oq_nearest *s, const char *prefix, char *out, size_t out_size);
-
-#endif

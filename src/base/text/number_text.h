@@ -1,8 +1,7 @@
 /*
  * number_text.h — numbers as text that reads back as the same number, and numbers from text.
  */
-#ifndef OQ_BASE_NUMBER_TEXT_H
-#define OQ_BASE_NUMBER_TEXT_H
+#pragma once
 
 #include "base/port.h"
 
@@ -20,5 +19,3 @@ size_t oq_uint_text(char b[static OQ_NUMBER_TEXT], uint64_t v);
 /* A finite decimal number, which is all of the text; with a point, whatever the locale. False if it
  * is something else. */
 bool oq_real_read(const char *text, double *out);
-
-#endif

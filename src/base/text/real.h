@@ -6,8 +6,7 @@
  * `saturate` is that of the onnx package (numpy_helper.saturate_cast): out-of-range values and
  * infinities become the largest finite value instead of NaN/Inf.
  */
-#ifndef OQ_BASE_REAL_H
-#define OQ_BASE_REAL_H
+#pragma once
 
 #include "base/port.h"
 
@@ -64,5 +63,3 @@ static inline int oq_get_u2(const uint8_t *p, size_t i) {
 void oq_f16_to_f32_n(const uint16_t *in, float *out, size_t n);
 void oq_f32_to_f16_n(const float *in, uint16_t *out, size_t n);
 void oq_bf16_to_f32_n(const uint16_t *in, float *out, size_t n);
-
-#endif

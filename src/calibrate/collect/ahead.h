@@ -9,8 +9,7 @@
  * All lanes count into the same histograms. Exact, because no count is used unless its layout is
  * that of the range of all samples, to the bit.
  */
-#ifndef OQ_CALIBRATE_AHEAD_H
-#define OQ_CALIBRATE_AHEAD_H
+#pragma once
 
 #include "calibrate/collect/collect.h"
 
@@ -56,5 +55,3 @@ void oq_ahead_lose(oq_ahead *a, size_t index);
  * counted over the same range. From now on `since` is right for this purpose: of the samples that
  * were counted ahead, those from it on are in the histogram. */
 void oq_ahead_settle(oq_ahead *a, oq_collector *c, size_t index);
-
-#endif

@@ -18,8 +18,7 @@
  * number. So collectors of different shares of the samples join (oq_collect_merge) to what one
  * collector would hold, to the bit.
  */
-#ifndef OQ_CALIBRATE_COLLECT_H
-#define OQ_CALIBRATE_COLLECT_H
+#pragma once
 
 #include "base/vec.h"
 #include "calibrate/calibrate.h"
@@ -147,5 +146,3 @@ void oq_collect_follow(oq_collector *lane, oq_collector *c);
 /* The result. A tensor that holds an infinity has an infinite range. NaN that were left out are
  * reported as warnings. */
 onq_code oq_collect_finish(oq_collector *c, oq_ranges *out, onq_error *err);
-
-#endif

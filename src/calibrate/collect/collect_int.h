@@ -1,8 +1,7 @@
 /*
  * collect_int.h — between the files of the collector.
  */
-#ifndef OQ_CALIBRATE_COLLECT_INT_H
-#define OQ_CALIBRATE_COLLECT_INT_H
+#pragma once
 
 #include "calibrate/collect/collect.h"
 
@@ -32,5 +31,3 @@ static inline bool oq_tstat_follows(const oq_tstat *t) {
 #define OQ_HIST_MAX_VALUES ((uint64_t)1 << 52)
 /* True if what the histogram counts, with `more` added, is within that limit. */
 bool oq_hist_is_sane(const oq_hist *h, const oq_hist *more);
-
-#endif

@@ -12,8 +12,7 @@
  *             and left out too. Of zeros, the negative is the lesser. Does not depend on order, so
  *             extents merge.
  */
-#ifndef OQ_CALIBRATE_EXTENT_H
-#define OQ_CALIBRATE_EXTENT_H
+#pragma once
 
 #include "base/port.h"
 
@@ -34,5 +33,3 @@ typedef struct oq_extent {
 /* Adds n floats. */
 void oq_extent_add(oq_extent *e, const float *v, size_t n);
 void oq_extent_merge(oq_extent *e, const oq_extent *other);
-
-#endif

@@ -2,8 +2,7 @@
  * hist_find.h — the bins of many float32 values at once, counted as they are found, and the extent of
  * the values on the way: the vector part of histograms (histogram.c).
  */
-#ifndef OQ_CALIBRATE_HIST_FIND_H
-#define OQ_CALIBRATE_HIST_FIND_H
+#pragma once
 
 #include "calibrate/collect/histogram.h"
 
@@ -40,5 +39,3 @@ typedef struct oq_hist_kernels {
 
 /* Number i of those the machine has, the fastest first; NULL after the last. */
 const oq_hist_kernels *oq_hist_kernels_at(size_t i);
-
-#endif

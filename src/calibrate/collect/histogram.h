@@ -10,8 +10,7 @@
  * bins) numpy's own steps are done. Where numpy refuses ("too many bins for data range") the same
  * steps go on without it.
  */
-#ifndef OQ_CALIBRATE_HISTOGRAM_H
-#define OQ_CALIBRATE_HISTOGRAM_H
+#pragma once
 
 #include "base/alloc.h"
 #include "base/err.h"
@@ -84,5 +83,3 @@ onq_code oq_hist_prepare(oq_hist *h, onq_error *err);
 onq_code oq_hist_scan(const oq_hist *layout, const void *values, size_t n, oq_hist_scratch *scratch,
                       oq_extent *e, onq_error *err);
 void oq_hist_commit(oq_hist *h, const oq_hist_scratch *scratch);
-
-#endif

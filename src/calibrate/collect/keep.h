@@ -6,8 +6,7 @@
  *     oq_keep_add(&k, tensor, datum);     for each of its tensors
  *     kept = oq_keep_end(&k);             all of them, or none
  */
-#ifndef OQ_CALIBRATE_KEEP_H
-#define OQ_CALIBRATE_KEEP_H
+#pragma once
 
 #include "base/vec.h"
 #include "samples/datum.h"
@@ -43,5 +42,3 @@ void oq_keep_add(oq_keep *k, size_t tensor, const oq_datum *d);
 bool oq_keep_end(oq_keep *k);
 /* Forgets what is kept. */
 void oq_keep_clear(oq_keep *k);
-
-#endif

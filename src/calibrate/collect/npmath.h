@@ -6,8 +6,7 @@
  * loops share), and linspace rounds after each step. float16 is float32 arithmetic rounded after
  * every operation.
  */
-#ifndef OQ_CALIBRATE_NPMATH_H
-#define OQ_CALIBRATE_NPMATH_H
+#pragma once
 
 #include "base/port.h"
 #include "onnx/dtype.h"
@@ -27,5 +26,3 @@ float oq_np_round(oq_dtype type, double x);
 /* np.linspace(first, last, n + 1) in `type`, n at least 1. Where the width of the range passes the
  * type numpy gives NaN; here the edges are then computed in double. */
 void oq_np_linspace(oq_dtype type, float first, float last, size_t n, float *out);
-
-#endif

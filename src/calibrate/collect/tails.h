@@ -10,8 +10,7 @@
  * lesser ones are thrown away and a bar is raised: what lies beyond it is all there. Tails of
  * several collectors merge.
  */
-#ifndef OQ_CALIBRATE_TAILS_H
-#define OQ_CALIBRATE_TAILS_H
+#pragma once
 
 #include "base/alloc.h"
 #include "base/err.h"
@@ -42,5 +41,3 @@ onq_code oq_tails_merge(oq_tails *t, const onq_allocator *a, const oq_tails *oth
 /* Counts the tails in a histogram over the range of all values, and says how many they are. The others
  * lie in bins [*first, *last], if there are any. */
 uint64_t oq_tails_count(const oq_tails *t, oq_hist *h, size_t *first, size_t *last);
-
-#endif

@@ -5,8 +5,7 @@
  * histogram over the range of all samples (the others). A histogram method only says what to make
  * of the histogram. To add a method: a row in method.def and a file with its struct.
  */
-#ifndef OQ_CALIBRATE_METHOD_H
-#define OQ_CALIBRATE_METHOD_H
+#pragma once
 
 #include "calibrate/calibrate.h"
 #include "calibrate/collect/collect.h"
@@ -62,5 +61,3 @@ void oq_cal_join(const oq_cal_options *o, oq_dtype type, double *lo, double *hi,
                  double new_hi);
 /* "|minmax|entropy...": the symbols in order, for tables of options. */
 extern const char oq_cal_method_choices[];
-
-#endif

@@ -17,8 +17,7 @@
  *     ... undo the change
  *     OQ_TRY(oq_cuts_tail(&cuts, change.end, &tail, err));
  */
-#ifndef OQ_ENGINE_SLICE_CUTS_H
-#define OQ_ENGINE_SLICE_CUTS_H
+#pragma once
 
 #include "engine/slice/slicer.h"
 
@@ -54,5 +53,3 @@ onq_code oq_cuts_find(const oq_cuts *c, const bool *changed, oq_arena *a, oq_cha
 onq_code oq_cuts_head(const oq_cuts *c, const oq_change *change, oq_slice *p, onq_error *err);
 /* The slice from the cut to the outputs that are made after it, of the graph as it is now. */
 onq_code oq_cuts_tail(const oq_cuts *c, size_t cut, oq_slice *p, onq_error *err);
-
-#endif

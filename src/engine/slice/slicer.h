@@ -30,8 +30,7 @@
  * kept or dropped meanwhile. After a failure what is kept is still right, but some samples of the
  * values that the failed call was about may be missing.
  */
-#ifndef OQ_ENGINE_SLICE_SLICER_H
-#define OQ_ENGINE_SLICE_SLICER_H
+#pragma once
 
 #include "engine/engine.h"
 #include "onnx/graph.h"
@@ -145,5 +144,3 @@ onq_code oq_slice_run(oq_slice *p, const oq_slice *before, size_t sample, onq_er
 const oq_datum *oq_slice_given(const oq_slice *p, uint32_t value);
 /* A slice that is all zero may be closed, and one twice. */
 void oq_slice_close(oq_slice *p);
-
-#endif

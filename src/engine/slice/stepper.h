@@ -18,8 +18,7 @@
  * wide where the model is. Initializers of nodes that no stop before has passed may change between
  * two calls, the graph may not.
  */
-#ifndef OQ_ENGINE_SLICE_STEPPER_H
-#define OQ_ENGINE_SLICE_STEPPER_H
+#pragma once
 
 #include "engine/slice/slicer.h"
 
@@ -47,5 +46,3 @@ typedef onq_code (*oq_step_fn)(void *ctx, size_t sample, const oq_datum *tensors
  * can only be freed. */
 onq_code oq_stepper_go(oq_stepper *s, size_t stop, const oq_str *names, size_t n_names,
                        oq_step_fn fn, void *ctx, onq_error *err);
-
-#endif

@@ -6,8 +6,7 @@
  * types, opset imports present, IR version sane, function calls that do not recurse. One error,
  * naming the place.
  */
-#ifndef OQ_ONNX_CHECK_H
-#define OQ_ONNX_CHECK_H
+#pragma once
 
 #include "onnx/graph.h"
 #include "onnx/model.h"
@@ -33,5 +32,3 @@ void oq_assert_valid(oq_model *m, const char *who);
  * its graph with functions in place of their calls (UINT64_MAX: or more). That grows like a power
  * of two where each function calls the one before it twice. */
 onq_code oq_model_expanded(const oq_model *m, uint64_t *stored, uint64_t *expanded, onq_error *err);
-
-#endif

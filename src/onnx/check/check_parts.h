@@ -1,8 +1,7 @@
 /*
  * check_parts.h — what the files of the model check share (check.c, check_graph.c, check_tensor.c).
  */
-#ifndef OQ_ONNX_CHECK_PARTS_H
-#define OQ_ONNX_CHECK_PARTS_H
+#pragma once
 
 #include "onnx/graph.h"
 #include "onnx/model.h"
@@ -28,5 +27,3 @@ onq_code oq_check_function(oq_check *c, oq_function *f, const oq_imports *import
 /* Payload size = dims x type, of whatever storage. The signature is oq_tensor_fn's; ctx is an
  * oq_check. */
 onq_code oq_check_tensor(void *ctx, oq_tensor *t, bool in_attribute, onq_error *err);
-
-#endif

@@ -13,8 +13,7 @@
  * Everything lives in the model's arena or its mapping. Push with OQ_PUSH(&model->arena, &g->node,
  * n). Whoever edits calls oq_model_touch first: an untouched model is saved as a copy of its file.
  */
-#ifndef OQ_ONNX_MESSAGE_H
-#define OQ_ONNX_MESSAGE_H
+#pragma once
 
 #include "base/err.h"
 #include "base/str.h"
@@ -129,5 +128,3 @@ typedef struct oq_opt_f32 {
     }                                                                                              \
     ;
 #include "onnx/codec/schema.def"
-
-#endif

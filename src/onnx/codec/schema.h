@@ -1,8 +1,7 @@
 /*
  * schema.h — the codec's tables, made from schema.def.
  */
-#ifndef OQ_ONNX_SCHEMA_H
-#define OQ_ONNX_SCHEMA_H
+#pragma once
 
 #include "onnx/codec/message.h"
 
@@ -83,5 +82,3 @@ typedef struct oq_pieces {
 uint64_t oq_encode_size(oq_schema_id id, void *msg);
 /* Appends the message to the pieces. */
 onq_code oq_encode(oq_pieces *out, oq_schema_id id, const void *msg, onq_error *err);
-
-#endif

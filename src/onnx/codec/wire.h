@@ -4,8 +4,7 @@
  * The reader never computes p + length: a length is compared with the bytes that remain. Varints
  * are at most ten bytes, field number 0 and wire types 6 and 7 are refused.
  */
-#ifndef OQ_ONNX_WIRE_H
-#define OQ_ONNX_WIRE_H
+#pragma once
 
 #include "base/err.h"
 #include "base/port.h"
@@ -55,5 +54,3 @@ static inline uint8_t *oq_varint_put(uint8_t *p, uint64_t v) {
     *p++ = (uint8_t)v;
     return p;
 }
-
-#endif

@@ -9,8 +9,7 @@
  *
  * Payloads are compared as they stream by; a model need not fit in memory.
  */
-#ifndef OQ_ONNX_COMPARE_H
-#define OQ_ONNX_COMPARE_H
+#pragma once
 
 #include "onnx/model.h"
 
@@ -61,5 +60,3 @@ typedef struct oq_compare {
 /* Compares; `scratch` holds what it needs meanwhile. */
 onq_code oq_compare_models(const oq_compare *how, oq_arena *scratch, oq_model *a, oq_model *b,
                            onq_error *err);
-
-#endif

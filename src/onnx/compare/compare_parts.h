@@ -1,8 +1,7 @@
 /*
  * compare_parts.h — between the compare_*.c files. Read compare.h first.
  */
-#ifndef OQ_ONNX_COMPARE_PARTS_H
-#define OQ_ONNX_COMPARE_PARTS_H
+#pragma once
 
 #include "onnx/codec/schema.h"
 #include "onnx/compare/compare.h"
@@ -87,5 +86,3 @@ static inline size_t oq_cmp_trimmed(const oq_strs *v) {
         n--;
     return n;
 }
-
-#endif

@@ -5,8 +5,7 @@
  * Reads the graph only, never a payload: a model with gigabytes of weights is counted in the time
  * its graph takes. External files are opened (so that a missing one is an error) and not read.
  */
-#ifndef OQ_ONNX_SUMMARY_H
-#define OQ_ONNX_SUMMARY_H
+#pragma once
 
 #include "onnx/dtype.h"
 #include "onnx/model.h"
@@ -106,5 +105,3 @@ bool oq_summary_uses(const oq_summary *s, oq_str domain);
 
 /* "FLOAT[batch, 3, 224]", "sequence(FLOAT)", "map(INT64, FLOAT)", "?" into the buffer. */
 void oq_type_text(oq_buf *b, const oq_type *t);
-
-#endif

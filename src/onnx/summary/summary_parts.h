@@ -1,8 +1,7 @@
 /*
  * summary_parts.h — between summary.c and summary_quant.c.
  */
-#ifndef OQ_ONNX_SUMMARY_PARTS_H
-#define OQ_ONNX_SUMMARY_PARTS_H
+#pragma once
 
 #include "onnx/graph.h"
 #include "onnx/operators.h"
@@ -28,5 +27,3 @@ void oq_op_count_sort(oq_op_counts *v);
 /* What one node says about quantization. */
 onq_code oq_summary_quant_node(oq_summary_walk *w, const oq_index *ix, const oq_node *n,
                                onq_error *err);
-
-#endif

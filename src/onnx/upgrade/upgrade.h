@@ -12,8 +12,7 @@
  * Ranks that some changes need (Softmax, Resize) are taken from the model's value_infos, as the
  * converter does: run shape inference before.
  */
-#ifndef OQ_ONNX_UPGRADE_H
-#define OQ_ONNX_UPGRADE_H
+#pragma once
 
 #include "onnx/model.h"
 
@@ -27,5 +26,3 @@ onq_code oq_model_upgrade(oq_model *m, int64_t target, onq_error *err);
 
 /* True if the operator of the default domain changed when the opset became `to`. */
 bool oq_opset_changed(oq_str op, int64_t to);
-
-#endif

@@ -6,8 +6,7 @@
  * called after theirs: _v_ and the next free number. oq_up_graph keeps that count exactly as the
  * converter would have it.
  */
-#ifndef OQ_ONNX_UPGRADE_PARTS_H
-#define OQ_ONNX_UPGRADE_PARTS_H
+#pragma once
 
 #include "onnx/edit.h"
 #include "onnx/upgrade/upgrade.h"
@@ -86,5 +85,3 @@ onq_code oq_up_is_used(oq_upgrade *u, oq_up_graph *g, oq_str name, bool *out, on
 #include "onnx/upgrade/upgrade.def"
 #undef OQ_UP
 #undef OQ_UP_SAME
-
-#endif

@@ -2,8 +2,7 @@
  * channel_stats.h — the values of tensors channel by channel, over all samples: what methods need
  * that give channels scales of their own. Memory is a few numbers for each channel.
  */
-#ifndef OQ_PREPARE_CHANNEL_STATS_H
-#define OQ_PREPARE_CHANNEL_STATS_H
+#pragma once
 
 #include "base/map.h"
 #include "base/vec.h"
@@ -48,5 +47,3 @@ onq_code oq_channel_stats_run(const oq_channel_job *job, oq_channel_stats *const
 
 /* Largest magnitude of a channel. */
 float oq_channel_most(const oq_channel_stats *s, uint64_t channel);
-
-#endif

@@ -15,8 +15,7 @@
  * Tensors keep one scale and zero point: a pair with a scale for each channel is slow in ONNX
  * Runtime.
  */
-#ifndef OQ_PREPARE_CHANNELS_H
-#define OQ_PREPARE_CHANNELS_H
+#pragma once
 
 #include "base/vec.h"
 #include "prepare/channels/channel_stats.h"
@@ -75,5 +74,3 @@ typedef struct oq_channels {
 
 /* ONQ_OK, and nodes that a choice does not fit are left as they are. */
 onq_code oq_channels_apply(oq_channels *c, onq_error *err);
-
-#endif

@@ -1,8 +1,7 @@
 /*
  * channels_parts.h — the state that the files of channels.h share.
  */
-#ifndef OQ_PREPARE_CHANNELS_PARTS_H
-#define OQ_PREPARE_CHANNELS_PARTS_H
+#pragma once
 
 #include "onnx/attr.h"
 #include "onnx/edit.h"
@@ -85,5 +84,3 @@ void oq_channel_floor(double *step, uint64_t n, double part);
 onq_code oq_channel_outputs(oq_channel_state *s, onq_error *err);
 onq_code oq_channel_inputs(oq_channel_state *s, onq_error *err);
 onq_code oq_channel_outliers(oq_channel_state *s, onq_error *err);
-
-#endif

@@ -14,8 +14,7 @@
  * The reference asks a package for this (neural_compressor's ORTSmoothQuant) that its current
  * version no longer has; here it is built in.
  */
-#ifndef OQ_PREPARE_SMOOTH_H
-#define OQ_PREPARE_SMOOTH_H
+#pragma once
 
 #include "engine/engine.h"
 #include "samples/source.h"
@@ -33,5 +32,3 @@ typedef struct oq_smooth_job {
 } oq_smooth_job;
 
 onq_code oq_smooth(oq_smooth_job *job, onq_error *err);
-
-#endif

@@ -5,8 +5,7 @@
  * result, integers in 64 bits. What is not sure (a type that is not known here, a bad index, a
  * result that is larger than OQ_EVAL_BYTES) is left alone: the node stays.
  */
-#ifndef OQ_PREPARE_EVALUATE_H
-#define OQ_PREPARE_EVALUATE_H
+#pragma once
 
 #include "onnx/attr.h"
 #include "onnx/tensor.h"
@@ -66,5 +65,3 @@ double oq_cval_real(const oq_cval *v, size_t i);
 int64_t oq_cval_int(const oq_cval *v, size_t i);
 void oq_cval_put_real(oq_eval *c, size_t i, double x);
 void oq_cval_put_int(oq_eval *c, size_t i, int64_t x);
-
-#endif

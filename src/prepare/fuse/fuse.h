@@ -6,8 +6,7 @@
  * until the next round, so no rewrite sees stale facts. Renames are gathered and applied
  * at the end of the round.
  */
-#ifndef OQ_PREPARE_FUSE_H
-#define OQ_PREPARE_FUSE_H
+#pragma once
 
 #include "onnx/edit.h"
 #include "onnx/operators.h"
@@ -123,5 +122,3 @@ int oq_fuse_rank(const oq_fuse *f, oq_str name);
 bool oq_fuse_is_float(const oq_fuse *f, oq_str name);
 /* All dims as numbers, into out[8]; -1 as rank when not known. */
 int oq_fuse_dims(const oq_fuse *f, oq_str name, int64_t out[8]);
-
-#endif

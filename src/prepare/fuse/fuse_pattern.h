@@ -2,8 +2,7 @@
  * fuse_pattern.h — patterns of several nodes that amount to one operator, found from an index;
  * shared by the built-in optimiser and the preparation for QNN.
  */
-#ifndef OQ_PREPARE_FUSE_PATTERN_H
-#define OQ_PREPARE_FUSE_PATTERN_H
+#pragma once
 
 #include "prepare/fuse/fuse.h"
 
@@ -28,5 +27,3 @@ bool oq_pattern_is_closed(const oq_fuse *f, const oq_pattern *p);
 /* The last node of the pattern becomes the operator; the others go. */
 onq_code oq_pattern_replace(oq_fuse *f, const oq_pattern *p, const char *op, const char *domain,
                             const oq_str *in, size_t n_in, oq_node **out, onq_error *err);
-
-#endif

@@ -1,8 +1,7 @@
 /*
  * act_param.h — parameters of an activation: from its calibrated range, or from an override.
  */
-#ifndef OQ_QUANTIZE_ACT_PARAM_H
-#define OQ_QUANTIZE_ACT_PARAM_H
+#pragma once
 
 #include "calibrate/ranges.h"
 #include "onnx/tensor.h"
@@ -24,5 +23,3 @@ bool oq_act_is_given(const oq_override *o);
 bool oq_act_is_infinite(const oq_range *r, const oq_override *o);
 onq_code oq_const_is_infinite(oq_model *m, oq_tensor *t, const oq_override *o, bool *out,
                               onq_error *err);
-
-#endif

@@ -4,8 +4,7 @@
  *
  * The api layer fills one from a command's options; the drivers read it.
  */
-#ifndef OQ_QUANTIZE_CONFIG_H
-#define OQ_QUANTIZE_CONFIG_H
+#pragma once
 
 #include "quantize/choose/node_method.h"
 #include "quantize/choose/pick.h"
@@ -93,5 +92,3 @@ bool oq_qconfig_weight_symmetric(const oq_qconfig *c, oq_dtype type);
 /* Why a node is not for quantization; NULL when it is. `modes` (of oq_qmode) give the default list
  * of operators. should_quantize_node of the reference. */
 const char *oq_qconfig_skip(oq_qconfig *c, const oq_node *n, unsigned modes);
-
-#endif

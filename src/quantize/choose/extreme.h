@@ -6,8 +6,7 @@
  * tensors are looked for before the graph is changed, and reported when it is known which nodes
  * were quantized.
  */
-#ifndef OQ_QUANTIZE_EXTREME_H
-#define OQ_QUANTIZE_EXTREME_H
+#pragma once
 
 #include "calibrate/ranges.h"
 #include "onnx/graph.h"
@@ -41,5 +40,3 @@ onq_code oq_extremes_find(oq_extremes *e, oq_graph *g, const oq_ranges *ranges,
 /* Warns of those that a quantized node makes or reads, and names the nodes to exclude. */
 onq_code oq_extremes_warn(const oq_extremes *e, const oq_plan *plan, const onq_env *env,
                           onq_error *err);
-
-#endif

@@ -7,8 +7,7 @@
  * a Softmax reads the sum, its range may end so far below the lowest score; the same bits then
  * serve the scores alone, and the Softmax gives what it gave.
  */
-#ifndef OQ_QUANTIZE_MASKS_H
-#define OQ_QUANTIZE_MASKS_H
+#pragma once
 
 #include "quantize/choose/extreme.h"
 
@@ -24,5 +23,3 @@ typedef enum oq_masks {
  * with is taken out of `e` and counted there. */
 onq_code oq_masks_settle(oq_extremes *e, size_t from, oq_masks how, oq_graph *g, oq_ranges *ranges,
                          oq_qconfig *config, onq_error *err);
-
-#endif

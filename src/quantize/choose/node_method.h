@@ -6,8 +6,7 @@
  * the general options; one that it names follows the file, whatever lists of nodes and operators
  * say. `onq auto` writes such files.
  */
-#ifndef OQ_QUANTIZE_NODE_METHOD_H
-#define OQ_QUANTIZE_NODE_METHOD_H
+#pragma once
 
 #include "base/env.h"
 #include "base/map.h"
@@ -53,5 +52,3 @@ onq_code oq_method_parse(oq_str text, oq_node_method *out, onq_error *err);
 const char *oq_method_name(oq_method method);
 bool oq_method_rewrites(oq_method method); /* the columns of node_method.def */
 bool oq_method_needs_samples(oq_method method);
-
-#endif

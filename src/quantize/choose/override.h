@@ -9,8 +9,7 @@
  * Everything is validated before anything runs: the form when the file is read, the rest against
  * the model by oq_overrides_check. The reference validates its first tensor only.
  */
-#ifndef OQ_QUANTIZE_OVERRIDE_H
-#define OQ_QUANTIZE_OVERRIDE_H
+#pragma once
 
 #include "base/map.h"
 #include "base/text/json.h"
@@ -76,5 +75,3 @@ bool oq_override_any_range(const oq_tensor_override *t);
 bool oq_override_uses_type(const oq_tensor_override *t, bool (*fn)(oq_dtype));
 /* True if any of them does. */
 bool oq_overrides_any_type(const oq_overrides *o, bool (*fn)(oq_dtype));
-
-#endif

@@ -1,8 +1,7 @@
 /*
  * override_check.h — overrides against the model that they are for.
  */
-#ifndef OQ_QUANTIZE_OVERRIDE_CHECK_H
-#define OQ_QUANTIZE_OVERRIDE_CHECK_H
+#pragma once
 
 #include "quantize/choose/override.h"
 #include "quantize/choose/reach.h"
@@ -17,5 +16,3 @@ void oq_overrides_find_axes(oq_overrides *o, const oq_reach *reach);
 /* Validates all against the model. One error, naming the first tensor that is wrong and how many
  * more are. */
 onq_code oq_overrides_check(const oq_overrides *o, const oq_override_check *m, onq_error *err);
-
-#endif

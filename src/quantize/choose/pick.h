@@ -5,8 +5,7 @@
  * whether it ever matched, so that one that never did can be reported with the nearest name there
  * is.
  */
-#ifndef OQ_QUANTIZE_PICK_H
-#define OQ_QUANTIZE_PICK_H
+#pragma once
 
 #include "base/env.h"
 #include "base/map.h"
@@ -49,5 +48,3 @@ onq_code oq_pick_report(oq_pick *p, const onq_env *env, oq_graph *g, const char 
  * well. */
 onq_code oq_pick_report_types(oq_pick *p, const onq_env *env, oq_graph *g, const char *option,
                               bool strict, onq_error *err);
-
-#endif

@@ -6,8 +6,7 @@
  * every node sees one type (MixedPrecisionTensorQuantOverridesFixer), and some operators get the
  * parameters that QNN wants.
  */
-#ifndef OQ_QUANTIZE_PRESET_H
-#define OQ_QUANTIZE_PRESET_H
+#pragma once
 
 #include "quantize/choose/config.h"
 #include "quantize/choose/override.h"
@@ -32,5 +31,3 @@ onq_code oq_preset_mix(const oq_preset *p, onq_error *err);
 
 /* True for a float tensor: an initializer, or one whose type is known. */
 bool oq_preset_is_float(const oq_preset *p, const oq_tensor *init, oq_str name);
-
-#endif

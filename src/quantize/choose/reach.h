@@ -2,8 +2,7 @@
  * reach.h — what of a model a quantization reaches: the main graph, or the graphs inside If, Loop
  * and Scan too, and what their tensors are.
  */
-#ifndef OQ_QUANTIZE_REACH_H
-#define OQ_QUANTIZE_REACH_H
+#pragma once
 
 #include "base/text/nearest.h"
 #include "onnx/graph.h"
@@ -46,5 +45,3 @@ onq_code oq_reach_has_work(oq_model *m, oq_qconfig *c, const oq_shapes *shapes, 
 /* Nodes inside If, Loop and Scan that would be quantized if those were. */
 onq_code oq_reach_count_inner(oq_model *m, oq_qconfig *c, const oq_shapes *shapes, unsigned modes,
                               size_t *out, onq_error *err);
-
-#endif

@@ -4,8 +4,7 @@
  * Every list of names and types only takes nodes away, and so does this: a node is quantized if all
  * of them let it through. The reasons are in the plan.
  */
-#ifndef OQ_QUANTIZE_SELECTION_H
-#define OQ_QUANTIZE_SELECTION_H
+#pragma once
 
 #include "quantize/choose/config.h"
 #include "quantize/cost/cost.h"
@@ -58,5 +57,3 @@ onq_code oq_selection_choose_nodes(oq_qconfig *c, oq_model *m, const oq_selectio
 onq_code oq_leave_node(oq_qconfig *c, const oq_node *n, oq_left why, onq_error *err);
 /* The reason in c->left, or NULL. */
 const char *oq_left_why(const oq_qconfig *c, const oq_node *n);
-
-#endif

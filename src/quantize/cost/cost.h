@@ -5,8 +5,7 @@
  * has none, from rates of one machine (cost.c). They say which units gain, not how long a model
  * takes.
  */
-#ifndef OQ_QUANTIZE_COST_H
-#define OQ_QUANTIZE_COST_H
+#pragma once
 
 #include "base/text/json.h"
 #include "quantize/cost/unit.h"
@@ -41,5 +40,3 @@ onq_code oq_units_pay(const oq_units *u, const oq_unit_costs *c, oq_arena *a, bo
 
 /* "dense", "depthwise" ... */
 const char *oq_unit_kind_name(oq_unit_kind kind);
-
-#endif

@@ -5,8 +5,7 @@
  * Models of MatMuls are made, quantized by the quantizers themselves, and run in turns; the least of
  * the rounds counts, so a busy moment does not.
  */
-#ifndef OQ_TUNE_NBITS_TIME_H
-#define OQ_TUNE_NBITS_TIME_H
+#pragma once
 
 #include "engine/engine.h"
 #include "quantize/nbits/nbits.h"
@@ -24,5 +23,3 @@ typedef struct oq_nb_speed {
 /* `like` gives provider, custom operators and threads. k, n and copies of `out` are the caller's. */
 onq_code oq_nb_time(oq_engine *e, const oq_session_options *like, const oq_nb_config *config,
                     oq_nb_speed *out, onq_error *err);
-
-#endif

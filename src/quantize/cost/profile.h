@@ -12,8 +12,7 @@
  *
  * Everything lives in the arena; names are views of the model, so it must outlive the profile.
  */
-#ifndef OQ_QUANTIZE_PROFILE_H
-#define OQ_QUANTIZE_PROFILE_H
+#pragma once
 
 #include "onnx/summary/summary.h"
 #include "quantize/cost/unit.h"
@@ -75,5 +74,3 @@ typedef struct oq_profile {
 /* `sizes` may be NULL. */
 onq_code oq_profile_make(oq_profile *p, oq_arena *a, oq_model *m, const oq_unit_sizes *sizes,
                          onq_error *err);
-
-#endif

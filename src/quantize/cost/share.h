@@ -2,8 +2,7 @@
  * share.h — what part of a model computes in integers: of its weights, and of its
  * multiply-accumulates. Nodes counted by type say little of either.
  */
-#ifndef OQ_QUANTIZE_SHARE_H
-#define OQ_QUANTIZE_SHARE_H
+#pragma once
 
 #include "onnx/graph.h"
 #include "quantize/plan.h"
@@ -19,5 +18,3 @@ typedef struct oq_share {
  * of If, Loop and Scan count once. */
 onq_code oq_share_find(oq_share *s, oq_arena *scratch, oq_graph *source, const oq_shapes *shapes,
                        const oq_plan *plan, oq_graph *result, onq_error *err);
-
-#endif

@@ -7,8 +7,7 @@
  * shape inference over the model with its inputs fixed: to the sizes of a sample, else to --dim,
  * else axis 0 is 1 and every other axis OQ_UNIT_AXIS.
  */
-#ifndef OQ_QUANTIZE_UNIT_H
-#define OQ_QUANTIZE_UNIT_H
+#pragma once
 
 #include "onnx/operators.h"
 #include "samples/source.h"
@@ -65,5 +64,3 @@ onq_code oq_inputs_settle(oq_model *m, oq_arena *a, const oq_unit_sizes *sizes, 
 /* `sizes` may be NULL. A model whose shapes are not consistent is measured as far as it goes. */
 onq_code oq_units_find(oq_units *out, oq_arena *a, oq_model *m, const oq_unit_sizes *sizes,
                        onq_error *err);
-
-#endif

@@ -5,8 +5,7 @@
  * with integers at both ends, and with integers between floats. The least of the rounds' medians
  * counts, so a busy moment does not.
  */
-#ifndef OQ_TUNE_UNIT_TIME_H
-#define OQ_TUNE_UNIT_TIME_H
+#pragma once
 
 #include "engine/engine.h"
 #include "quantize/cost/cost.h"
@@ -19,5 +18,3 @@ onq_code oq_unit_time(oq_engine *e, const oq_unit *u, const oq_session_options *
 /* Numbers that follow no pattern a kernel could use: floats of about -1 to 1, or bytes for any
  * other type. In the arena; NULL when out of memory. */
 void *oq_timed_values(oq_arena *a, oq_dtype type, uint64_t n);
-
-#endif

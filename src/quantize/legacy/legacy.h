@@ -14,8 +14,7 @@
  * channels, because that is what the runtime's kernels take. Biases stay float after integer
  * operators and become int32 in QLinearConv.
  */
-#ifndef OQ_QUANTIZE_LEGACY_H
-#define OQ_QUANTIZE_LEGACY_H
+#pragma once
 
 #include "base/map.h"
 #include "onnx/model.h"
@@ -63,5 +62,3 @@ typedef struct oq_legacy_job {
 bool oq_legacy_knows(oq_str type);
 /* Quantizes the main graph in place. */
 onq_code oq_legacy_run(const oq_legacy_job *job, onq_error *err);
-
-#endif

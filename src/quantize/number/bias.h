@@ -6,8 +6,7 @@
  * of int32, the reference raises the weight's scale first. Values and types as in
  * base_quantizer.quantize_bias_static_impl and qdq_quantizer._adjust_weight_scale_for_int32_bias.
  */
-#ifndef OQ_QUANTIZE_BIAS_H
-#define OQ_QUANTIZE_BIAS_H
+#pragma once
 
 #include "onnx/model.h"
 #include "quantize/number/qparam.h"
@@ -40,5 +39,3 @@ void oq_bias_warn_clipped(const onq_env *env, oq_str name);
  * differently. */
 uint64_t oq_bias_adjust(oq_reals bias, oq_reals input, float *weight_scale, uint64_t n_scales,
                         oq_dtype weight_real, bool per_channel);
-
-#endif

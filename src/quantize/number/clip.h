@@ -7,8 +7,7 @@
  * range that the user gave. A bound that the model computes, or that the caller gives, is not known
  * at all.
  */
-#ifndef OQ_QUANTIZE_CLIP_H
-#define OQ_QUANTIZE_CLIP_H
+#pragma once
 
 #include "onnx/graph.h"
 #include "quantize/number/qparam.h"
@@ -31,5 +30,3 @@ bool oq_bounds_hold(oq_bounds b, oq_dtype type, oq_qparam p, double steps);
 #define OQ_STEPS_CALIBRATED 1.0
 /* Of trained ranges: rounding. */
 #define OQ_STEPS_TRAINED 0.5
-
-#endif

@@ -3,8 +3,7 @@
  *
  * Plain C in shapes that the compiler vectorises; no loop here allocates or branches on a type.
  */
-#ifndef OQ_QUANTIZE_QKERNEL_H
-#define OQ_QUANTIZE_QKERNEL_H
+#pragma once
 
 #include "base/port.h"
 
@@ -29,5 +28,3 @@ void oq_kernel_round16_each(const float *x, size_t n, const float *scale, const 
 
 /* Sum of n float32 values exactly as numpy adds them (pairwise, blocks of 128, eight lanes). */
 float oq_kernel_pairwise_sum(const float *x, size_t n);
-
-#endif

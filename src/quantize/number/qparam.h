@@ -8,8 +8,7 @@
  *
  * Everything here is plain arithmetic; weights as tensors are in qweight.h.
  */
-#ifndef OQ_QUANTIZE_QPARAM_H
-#define OQ_QUANTIZE_QPARAM_H
+#pragma once
 
 #include "base/err.h"
 #include "quantize/number/qtype.h"
@@ -57,5 +56,3 @@ onq_code oq_qparam_float8(oq_dtype real, float std, oq_qparam *out, onq_error *e
  * difference is taken in the real type and the zero point is computed from the rounded scale. */
 onq_code oq_qparam_block(const oq_qspec *spec, float rmin, float rmax, oq_qparam *out,
                          onq_error *err);
-
-#endif

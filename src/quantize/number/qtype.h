@@ -5,8 +5,7 @@
  * quantizer needs: the names users write, and the three integer ranges of the reference
  * (quant_utils.ONNX_INT_TYPE_RANGE, _SYMMETRIC_RANGE, _REDUCED_RANGE).
  */
-#ifndef OQ_QUANTIZE_QTYPE_H
-#define OQ_QUANTIZE_QTYPE_H
+#pragma once
 
 #include "onnx/dtype.h"
 
@@ -42,5 +41,3 @@ static inline bool oq_qtype_is_4bit(oq_dtype dt) {
 static inline bool oq_qtype_is_16bit(oq_dtype dt) {
     return dt == OQ_INT16 || dt == OQ_UINT16;
 }
-
-#endif

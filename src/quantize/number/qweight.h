@@ -17,8 +17,7 @@
  * quantize_nparray; it knows the first two). Pages that were read are given back to the system as
  * it goes, so resident memory stays small whatever the size of the weight.
  */
-#ifndef OQ_QUANTIZE_QWEIGHT_H
-#define OQ_QUANTIZE_QWEIGHT_H
+#pragma once
 
 #include "onnx/model.h"
 #include "onnx/tensor.h"
@@ -95,5 +94,3 @@ void oq_reals_read(oq_dtype real, const uint8_t *p, uint64_t first, size_t n, fl
 
 /* n floats as the raw data of a tensor of type FLOAT or FLOAT16. */
 onq_code oq_reals_store(oq_arena *a, oq_tensor *t, const float *v, uint64_t n, onq_error *err);
-
-#endif

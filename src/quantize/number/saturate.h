@@ -11,8 +11,7 @@
  * rows, of a Conv channel after channel at each place of the kernel, in pairs from the first on.
  * Depthwise convolutions add 32-bit products and are left alone.
  */
-#ifndef OQ_QUANTIZE_SATURATE_H
-#define OQ_QUANTIZE_SATURATE_H
+#pragma once
 
 #include "quantize/number/qweight.h"
 
@@ -24,5 +23,3 @@
  * `alloc`. */
 onq_code oq_saturate_narrow(const oq_node *n, const oq_qweight *w, oq_qparams *params,
                             const onq_allocator *alloc, bool *narrowed, onq_error *err);
-
-#endif

@@ -1,8 +1,7 @@
 /*
  * int8_movers.h — int8 tensors from opset 21 on whose last reader is an operator that moves values.
  */
-#ifndef OQ_QUANTIZE_INT8_MOVERS_H
-#define OQ_QUANTIZE_INT8_MOVERS_H
+#pragma once
 
 #include "onnx/model.h"
 
@@ -14,5 +13,3 @@
  * puts such a DequantizeLinear into com.microsoft, where it computes the same. Does nothing below
  * opset 21. */
 onq_code oq_quant_mend_int8_movers(oq_model *m, onq_error *err);
-
-#endif

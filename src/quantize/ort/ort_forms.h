@@ -18,8 +18,7 @@
  * pool has to stay float. QLinearSoftmax makes 0 of the 1 that a single value comes to. A Max as
  * above keeps both from being made.
  */
-#ifndef OQ_QUANTIZE_ORT_FORMS_H
-#define OQ_QUANTIZE_ORT_FORMS_H
+#pragma once
 
 #include "onnx/model.h"
 #include "onnx/names.h"
@@ -63,5 +62,3 @@ onq_code oq_forms_protect(oq_model *m, oq_fresh *names, size_t *n, onq_error *er
  * those of the float model. */
 onq_code oq_forms_products(oq_model *m, const oq_shapes *shapes, oq_fresh *names, size_t *n,
                            onq_error *err);
-
-#endif

@@ -20,8 +20,7 @@
  * Early pairs: where the rewrite of Conv over one axis (prepare/fuse/fuse_conv1d.c) made the input,
  * x is quantized before it is padded, cut and joined, so that bytes are moved and not floats.
  */
-#ifndef OQ_QUANTIZE_PRODUCT_FORMS_H
-#define OQ_QUANTIZE_PRODUCT_FORMS_H
+#pragma once
 
 #include "onnx/graph.h"
 #include "onnx/names.h"
@@ -37,5 +36,3 @@ typedef struct oq_product_forms {
 
 /* Changes the QDQ model's main graph. Nodes that it adds are at its end: sort it then. */
 onq_code oq_product_forms_apply(oq_product_forms *p, onq_error *err);
-
-#endif

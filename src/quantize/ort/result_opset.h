@@ -1,8 +1,7 @@
 /*
  * result_opset.h — which opset the result needs, and raising the model to it.
  */
-#ifndef OQ_QUANTIZE_RESULT_OPSET_H
-#define OQ_QUANTIZE_RESULT_OPSET_H
+#pragma once
 
 #include "onnx/model.h"
 #include "quantize/choose/config.h"
@@ -25,5 +24,3 @@ onq_code oq_opset_needed_dynamic(oq_model *m, oq_qconfig *c, const oq_overrides 
 /* Raises the model's opset, warning as the reference does; does nothing when it is there. `reload`: as
  * the functions of the reference, which write a raised model and read it again (stamp.h). */
 onq_code oq_opset_raise(oq_model *m, int64_t target, const char *why, bool reload, onq_error *err);
-
-#endif

@@ -1,8 +1,7 @@
 /*
  * stamp.h — the stamps that quantizers leave on a model, and the last check of one.
  */
-#ifndef OQ_QUANTIZE_STAMP_H
-#define OQ_QUANTIZE_STAMP_H
+#pragma once
 
 #include "onnx/model.h"
 
@@ -27,5 +26,3 @@ bool oq_stamp_is_preprocessed(const oq_model *m);
 /* The last look before a result is kept: a valid model, scales that are finite and positive,
  * zero points of the quantized type. */
 onq_code oq_result_check(oq_model *m, onq_error *err);
-
-#endif

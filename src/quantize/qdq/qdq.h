@@ -17,8 +17,7 @@
  * that looks outwards (qdq_inner.c): pairs are put where they are needed, weights are quantized in
  * the graph that holds them.
  */
-#ifndef OQ_QUANTIZE_QDQ_H
-#define OQ_QUANTIZE_QDQ_H
+#pragma once
 
 #include "calibrate/ranges.h"
 #include "onnx/graph.h"
@@ -304,5 +303,3 @@ const oq_qdq_value *oq_qdq_value_for(oq_qdq *q, oq_qdq_tensor *t, oq_str node_na
 /* Fills t->value from the DequantizeLinear of the input model that makes the tensor, if its
  * parameters are one number each; false when it has none. */
 bool oq_qdq_dq_value(oq_qdq *q, oq_qdq_tensor *t);
-
-#endif

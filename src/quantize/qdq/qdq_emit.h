@@ -1,8 +1,7 @@
 /*
  * qdq_emit.h — shared by the files that emit pairs: qdq_emit.c, qdq_convert.c.
  */
-#ifndef OQ_QUANTIZE_QDQ_EMIT_H
-#define OQ_QUANTIZE_QDQ_EMIT_H
+#pragma once
 
 #include "quantize/qdq/qdq.h"
 
@@ -28,5 +27,3 @@ onq_code oq_qdq_emit_pair(oq_qdq *q, oq_qdq_tensor *t, const oq_qdq_value *v, on
  * t->converted hold the parameters. */
 onq_code oq_qdq_emit_converted(oq_qdq *q, oq_qdq_tensor *t, const oq_override *convert,
                                onq_error *err);
-
-#endif

@@ -16,8 +16,7 @@
  * Unlike in the reference, a rule checks first: oq_qo_can_* say whether all that it needs is there
  * before anything is emitted, so a node that cannot be quantized leaves no trace.
  */
-#ifndef OQ_QUANTIZE_QOPERATOR_H
-#define OQ_QUANTIZE_QOPERATOR_H
+#pragma once
 
 #include "calibrate/ranges.h"
 #include "onnx/edit.h"
@@ -330,5 +329,3 @@ onq_code oq_qo_plan_rest(const oq_qo_shared *sh, onq_error *err);
 onq_code oq_qo_decide(oq_qo_shared *sh, onq_error *err);
 onq_code oq_qo_fill(oq_qo_shared *sh, onq_error *err);
 onq_code oq_qo_replace_gemm(oq_qo_shared *sh, onq_error *err); /* qoperator_gemm.c */
-
-#endif

@@ -1,8 +1,7 @@
 /*
  * gain.h — how near the outputs of a quantized model are to float's, on a few samples.
  */
-#ifndef OQ_QUANTIZE_REFINE_GAIN_H
-#define OQ_QUANTIZE_REFINE_GAIN_H
+#pragma once
 
 #include "quantize/refine/refine.h"
 
@@ -22,5 +21,3 @@ onq_code oq_gain_keep(oq_gain *g, const oq_outputs *out, onq_error *err);
 /* Runs the model on the same samples: dB of the output that is worst; *measured is false when there
  * is none to compare. */
 onq_code oq_gain_measure(oq_gain *g, bool *measured, double *sqnr, onq_error *err);
-
-#endif

@@ -8,8 +8,7 @@
  * not show it: a float node beside it does, in the graph that is stepped through, not in the model.
  * Two products of double activations (quantize/ort/product_forms.h) are one layer.
  */
-#ifndef OQ_QUANTIZE_REFINE_LAYERS_H
-#define OQ_QUANTIZE_REFINE_LAYERS_H
+#pragma once
 
 #include "onnx/graph.h"
 #include "onnx/names.h"
@@ -74,5 +73,3 @@ onq_code oq_layer_place_bias(oq_layer_editor *e, oq_layer *l, onq_error *err);
 /* Moves the output channels by `delta`; *n_clipped counts those that int32 does not hold. */
 onq_code oq_layer_add_bias(oq_layers *l, const oq_layer *layer, const double *delta,
                            size_t *n_clipped, onq_error *err);
-
-#endif

@@ -8,8 +8,7 @@
  *         OQ_TRY(oq_learn_end(&n, err));
  *     oq_learn_release(&n);
  */
-#ifndef OQ_QUANTIZE_REFINE_LEARN_H
-#define OQ_QUANTIZE_REFINE_LEARN_H
+#pragma once
 
 #include "quantize/refine/rows.h"
 #include "quantize/rounding/solve.h"
@@ -48,5 +47,3 @@ onq_code oq_learn_made(oq_learn *n, size_t sample, const oq_datum *d, onq_error 
 /* Rounds, and puts the integers into the model. */
 onq_code oq_learn_end(oq_learn *n, onq_error *err);
 void oq_learn_release(oq_learn *n);
-
-#endif

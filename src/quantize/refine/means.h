@@ -1,8 +1,7 @@
 /*
  * means.h — the mean of each channel of a layer's output, sample by sample.
  */
-#ifndef OQ_QUANTIZE_REFINE_MEANS_H
-#define OQ_QUANTIZE_REFINE_MEANS_H
+#pragma once
 
 #include "quantize/refine/layers.h"
 #include "samples/datum.h"
@@ -20,5 +19,3 @@ onq_code oq_means_add(oq_means *m, const oq_layer *l, size_t sample, const oq_da
                       oq_arena *scratch, onq_error *err);
 /* delta[c]: truth less made, over the first n samples that both have seen; false: there is none. */
 bool oq_means_differ(const oq_means *truth, const oq_means *made, size_t n, double *delta);
-
-#endif

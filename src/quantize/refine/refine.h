@@ -15,8 +15,7 @@
  * Means of the float model come from one run over the samples; those of the quantized model from
  * stepping through it (stepper.h).
  */
-#ifndef OQ_QUANTIZE_REFINE_REFINE_H
-#define OQ_QUANTIZE_REFINE_REFINE_H
+#pragma once
 
 #include "engine/engine.h"
 #include "samples/source.h"
@@ -48,5 +47,3 @@ typedef struct oq_refine_job {
 } oq_refine_job;
 
 onq_code oq_refine(oq_refine_job *job, onq_error *err);
-
-#endif

@@ -5,8 +5,7 @@
  * of the input that its kernel covers, channel by channel, each group with a part of it. Of a large
  * input rows are taken at even distances.
  */
-#ifndef OQ_QUANTIZE_REFINE_ROWS_H
-#define OQ_QUANTIZE_REFINE_ROWS_H
+#pragma once
 
 #include "quantize/refine/layers.h"
 #include "samples/datum.h"
@@ -45,5 +44,3 @@ static inline uint64_t oq_rows_pick(uint64_t count, uint64_t n, uint64_t j) {
 static inline size_t oq_rows_weight(const oq_rows *r, size_t g, size_t i, size_t c) {
     return r->turned ? (g * r->n + c) * r->k + i : i * r->n + c;
 }
-
-#endif

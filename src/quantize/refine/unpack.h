@@ -6,8 +6,7 @@
  * needs it. Here it becomes an initializer whose values are made when a session is opened: they
  * follow what the integers are then.
  */
-#ifndef OQ_QUANTIZE_REFINE_UNPACK_H
-#define OQ_QUANTIZE_REFINE_UNPACK_H
+#pragma once
 
 #include "onnx/graph.h"
 
@@ -15,5 +14,3 @@
  * or where it is of blocks, or not of integers and float32. */
 onq_code oq_unpack(oq_model *m, oq_arena *a, const oq_index *ix, const oq_node *dq, oq_tensor **out,
                    onq_error *err);
-
-#endif

@@ -21,8 +21,7 @@
  * tensor each (an Identity, or a copy of the weight). Operators that only move values hand
  * parameters on.
  */
-#ifndef OQ_QUANTIZE_TRAINED_H
-#define OQ_QUANTIZE_TRAINED_H
+#pragma once
 
 #include "calibrate/ranges.h"
 #include "onnx/model.h"
@@ -49,5 +48,3 @@ typedef struct oq_trained_job {
 
 /* Finds and removes fake quantization in the model's graph. Constant nodes become initializers. */
 onq_code oq_trained_strip(oq_trained_job *job, onq_error *err);
-
-#endif

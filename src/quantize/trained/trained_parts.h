@@ -2,8 +2,7 @@
  * trained_parts.h — between trained.c, which removes fake quantization, and trained_match.c, which
  * recognises it.
  */
-#ifndef OQ_QUANTIZE_TRAINED_PARTS_H
-#define OQ_QUANTIZE_TRAINED_PARTS_H
+#pragma once
 
 #include "onnx/edit.h"
 #include "quantize/trained/trained.h"
@@ -37,5 +36,3 @@ typedef struct oq_trained_look {
  * parameters. */
 onq_code oq_trained_match(oq_trained_look *look, uint32_t i, oq_trained_fake *out, bool *found,
                           onq_error *err);
-
-#endif

@@ -6,8 +6,7 @@
  * (and marked, because Pillow resizes them by nearest pixel), transparency of tRNS chunks is
  * ignored. An EXIF orientation is applied.
  */
-#ifndef OQ_SAMPLES_IMAGE_H
-#define OQ_SAMPLES_IMAGE_H
+#pragma once
 
 #include "base/err.h"
 #include "base/str.h"
@@ -56,5 +55,3 @@ onq_code oq_image_scale(oq_arena *a, const oq_image *in, uint32_t width, uint32_
 /* To RGB (3 channels) or grey (1), alpha dropped, as Pillow converts. */
 onq_code oq_image_to_rgb(oq_arena *a, oq_image *im, onq_error *err);
 void oq_image_to_gray(oq_image *im);
-
-#endif

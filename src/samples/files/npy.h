@@ -6,8 +6,7 @@
  * False, 'shape': (2, 3), }, then the elements. Pickled objects and structured types are refused:
  * reading them would mean running or guessing. A header may have 10,000 bytes, as in numpy itself.
  */
-#ifndef OQ_SAMPLES_NPY_H
-#define OQ_SAMPLES_NPY_H
+#pragma once
 
 #include "base/err.h"
 #include "onnx/dtype.h"
@@ -51,5 +50,3 @@ oq_str oq_npy_text(const oq_npy *h, oq_arena *a, const uint8_t *in, uint64_t i);
 bool oq_npy_write_header(oq_buf *out, oq_dtype dt, const int64_t *dims, size_t rank);
 /* The same for texts of `width` UTF-32 characters each. */
 void oq_npy_write_text_header(oq_buf *out, uint64_t width, const int64_t *dims, size_t rank);
-
-#endif

@@ -1,8 +1,7 @@
 /*
  * pipe.h — bytes from outside: a file, standard input, or a program that is run for them.
  */
-#ifndef OQ_SAMPLES_PIPE_H
-#define OQ_SAMPLES_PIPE_H
+#pragma once
 
 #include "base/err.h"
 
@@ -27,5 +26,3 @@ onq_code oq_pipe_read(oq_pipe *p, void *out, uint64_t n, uint64_t *got, onq_erro
 onq_code oq_pipe_finish(oq_pipe *p, onq_error *err);
 /* Stops a program that still runs. */
 void oq_pipe_close(oq_pipe *p);
-
-#endif

@@ -5,8 +5,7 @@
  * is read gives an error. A deflated stream is read forwards only; reading an earlier place begins
  * again. Memory is constant.
  */
-#ifndef OQ_SAMPLES_STREAM_H
-#define OQ_SAMPLES_STREAM_H
+#pragma once
 
 #include "base/system/file.h"
 
@@ -32,5 +31,3 @@ void oq_bytes_init(oq_bytes *b, const onq_allocator *a, const oq_file *f);
 void oq_bytes_release(oq_bytes *b);
 /* n bytes from place `from`. */
 onq_code oq_bytes_read(oq_bytes *b, uint64_t from, void *out, uint64_t n, onq_error *err);
-
-#endif

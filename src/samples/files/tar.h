@@ -1,8 +1,7 @@
 /*
  * tar.h — the members of a tar archive, one after another (ustar, GNU and pax).
  */
-#ifndef OQ_SAMPLES_TAR_H
-#define OQ_SAMPLES_TAR_H
+#pragma once
 
 #include "base/str.h"
 #include "samples/files/pipe.h"
@@ -28,5 +27,3 @@ static inline uint64_t oq_tar_padding(uint64_t n) {
 }
 /* Reads past n bytes. */
 onq_code oq_tar_skip(oq_pipe *p, uint64_t n, onq_error *err);
-
-#endif

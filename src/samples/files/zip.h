@@ -4,8 +4,7 @@
  * Only the central directory is trusted, and every place in it is checked against the file's size
  * before it is used. Encrypted, split and otherwise compressed archives are refused.
  */
-#ifndef OQ_SAMPLES_ZIP_H
-#define OQ_SAMPLES_ZIP_H
+#pragma once
 
 #include "samples/files/stream.h"
 
@@ -28,5 +27,3 @@ typedef struct oq_zip {
 onq_code oq_zip_open(oq_zip *z, oq_arena *a, const onq_allocator *alloc, const oq_file *f,
                      onq_error *err);
 void oq_zip_release(oq_zip *z);
-
-#endif

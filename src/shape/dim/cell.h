@@ -2,8 +2,7 @@
  * cell.h — arithmetic on single followed values. Exact on fractions of expressions; unknown
  * wherever a result is not certain for all sizes the names can have.
  */
-#ifndef OQ_SHAPE_CELL_H
-#define OQ_SHAPE_CELL_H
+#pragma once
 
 #include "shape/infer.h"
 
@@ -42,5 +41,3 @@ oq_cell oq_cell_sqrt(oq_rctx *c, oq_cell a, oq_cell b);
 oq_cell oq_cell_reciprocal(oq_rctx *c, oq_cell a, oq_cell b);
 /* Conversion to the element type of output 0. */
 oq_cell oq_cell_cast(oq_rctx *c, oq_cell a, oq_cell b);
-
-#endif

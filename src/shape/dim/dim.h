@@ -14,8 +14,7 @@
  * `plain` set everything but a number or one bare name gives unknown, which is what onnx's own
  * inference does.
  */
-#ifndef OQ_SHAPE_DIM_H
-#define OQ_SHAPE_DIM_H
+#pragma once
 
 #include "base/map.h"
 #include "base/str.h"
@@ -117,5 +116,3 @@ oq_str oq_sdim_text(oq_arena *a, oq_sdim d);
 /* The reverse, for dim_param of a model: sums, differences and products of names and numbers,
  * floor/Min/Max; anything else is one name. */
 oq_sdim oq_sdim_parse(oq_sdims *ds, oq_str text, int64_t least);
-
-#endif

@@ -6,8 +6,7 @@
  * lexicographic order, which multiplication respects: long division relies on it); the constant
  * term is last.
  */
-#ifndef OQ_SHAPE_EXPR_H
-#define OQ_SHAPE_EXPR_H
+#pragma once
 
 #include "shape/dim/dim.h"
 
@@ -71,5 +70,3 @@ void oq_poly_bounds(const oq_poly *p, int64_t *least, int64_t *most);
 int64_t oq_sat_add(int64_t a, int64_t b);
 int64_t oq_sat_mul(int64_t a, int64_t b);
 int64_t oq_floor_div(int64_t a, int64_t b); /* b > 0 */
-
-#endif
