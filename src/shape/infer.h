@@ -153,6 +153,10 @@ bool oq_r_wants(const oq_rctx *c, size_t o);
 void oq_r_set_elem(oq_rctx *c, size_t o, int32_t elem_type);
 /* Copies the dims. */
 void oq_r_set_shape(oq_rctx *c, size_t o, const oq_sdim *dims, size_t rank);
+/* Element type and shape at once. */
+void oq_r_set(oq_rctx *c, size_t o, int32_t elem_type, const oq_sdim *dims, size_t rank);
+/* The first `keep` dims of x and `last` after them. */
+void oq_r_set_last(oq_rctx *c, size_t o, const oq_vtype *x, size_t keep, oq_sdim last);
 /* The whole type of another value. */
 void oq_r_set_type(oq_rctx *c, size_t o, const oq_vtype *t);
 /* A shape of `rank` unknown dimensions. */
@@ -181,6 +185,8 @@ bool oq_r_fail(oq_rctx *c, const char *fmt, ...) OQ_PRINTF(2, 3);
     } while (0)
 /* n dims in the arena, all the number 0; NULL (and failed) when out of memory. */
 oq_sdim *oq_r_dims(oq_rctx *c, size_t n);
+/* A copy of those of x, to be changed. */
+oq_sdim *oq_r_dims_of(oq_rctx *c, const oq_vtype *x);
 oq_vtype *oq_r_new_type(oq_rctx *c, oq_vkind kind);
 /* Output 0 is windows of x: of `size` along an axis, `step` (above 0) apart; the last axis is
  * inside a window. */

@@ -176,6 +176,22 @@ void oq_r_set_shape(oq_rctx *c, size_t o, const oq_sdim *dims, size_t rank) {
     t->dims = copy;
 }
 
+void oq_r_set(oq_rctx *c, size_t o, int32_t elem_type, const oq_sdim *dims, size_t rank) {
+    oq_r_set_elem(c, o, elem_type);
+    oq_r_set_shape(c, o, dims, rank);
+}
+
+void oq_r_set_last(oq_rctx *c, size_t o, const oq_vtype *x, size_t keep, oq_sdim last) {
+    assert(keep <= x->rank);
+    oq_sdim *dims = oq_r_dims(c, keep + 1);
+    if (dims == NULL)
+        return;
+    if (keep > 0)
+        memcpy(dims, x->dims, keep * sizeof *dims);
+    dims[keep] = last;
+    oq_r_set_shape(c, o, dims, keep + 1);
+}
+
 void oq_r_set_type(oq_rctx *c, size_t o, const oq_vtype *t) {
     if (o < c->n_out && t != NULL)
         c->out[o] = *t;
@@ -278,6 +294,13 @@ oq_sdim *oq_r_dims(oq_rctx *c, size_t n) {
         oq_r_fail(c, "out of memory");
     }
     return d;
+}
+
+oq_sdim *oq_r_dims_of(oq_rctx *c, const oq_vtype *x) {
+    oq_sdim *dims = oq_r_dims(c, x->rank);
+    if (dims != NULL && x->rank > 0)
+        memcpy(dims, x->dims, x->rank * sizeof *dims);
+    return dims;
 }
 
 oq_vtype *oq_r_new_type(oq_rctx *c, oq_vkind kind) {

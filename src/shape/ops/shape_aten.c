@@ -87,8 +87,7 @@ static void resample(oq_rctx *c, const oq_vtype *x, bool use_values) {
     }
     if (dims != NULL) {
         oq_r_set_shape(c, 0, dims, x->rank);
-        oq_r_set_elem(c, 1, OQ_INT64);
-        oq_r_set_shape(c, 1, dims, x->rank);
+        oq_r_set(c, 1, OQ_INT64, dims, x->rank);
     }
 }
 

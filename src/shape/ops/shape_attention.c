@@ -241,8 +241,7 @@ static void split_present(oq_rctx *c, const oq_vtype *q, oq_sdim total, size_t p
         if (o == 2 && c->out[0].has_shape && c->out[0].rank == 3)
             size = over(c, c->out[0].dims[2], n);
         const oq_sdim dims[4] = {q->dims[0], oq_sdim_num(n), total, size};
-        oq_r_set_elem(c, o, c->out[0].elem_type);
-        oq_r_set_shape(c, o, dims, 4);
+        oq_r_set(c, o, c->out[0].elem_type, dims, 4);
     }
 }
 
@@ -375,8 +374,7 @@ void oq_rule_decoder_attention(oq_rctx *c) {
     for (size_t o = 1; o < c->n_out && o < 3; o++) {
         const oq_sdim dims[4] = {q->dims[1], oq_sdim_num(n), oq_r_fresh(c, o, 2),
                                  over(c, q->dims[2], n)};
-        oq_r_set_elem(c, o, q->elem_type);
-        oq_r_set_shape(c, o, dims, 4);
+        oq_r_set(c, o, q->elem_type, dims, 4);
     }
 }
 

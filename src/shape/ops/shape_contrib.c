@@ -47,10 +47,9 @@ void oq_rule_swiglu(oq_rctx *c) {
     if (!oq_r_pass_elem(c, 0, 0) || x == NULL)
         return;
     size_t axis;
-    oq_sdim *dims = oq_r_dims(c, x->rank);
+    oq_sdim *dims = oq_r_dims_of(c, x);
     if (dims == NULL || !oq_r_axis(c, oq_r_int(c, "axis", -1), x->rank, &axis))
         return;
-    memcpy(dims, x->dims, x->rank * sizeof *dims);
     if (!oq_r_has(c, 1))
         dims[axis] = oq_sdim_floordiv(c->ds, dims[axis], oq_sdim_num(2));
     oq_r_set_shape(c, 0, dims, x->rank);
@@ -95,8 +94,7 @@ void oq_rule_unfold_tensor(oq_rctx *c) {
 
 void oq_rule_dynamic_time_warping(oq_rctx *c) {
     const oq_sdim dims[2] = {oq_sdim_num(2), oq_r_fresh(c, 0, 1)};
-    oq_r_set_elem(c, 0, oq_str_is(c->node->domain, "com.microsoft") ? OQ_INT32 : OQ_FLOAT);
-    oq_r_set_shape(c, 0, dims, 2);
+    oq_r_set(c, 0, oq_str_is(c->node->domain, "com.microsoft") ? OQ_INT32 : OQ_FLOAT, dims, 2);
 }
 
 /* tokens of unknown number, and a single index. */
@@ -149,8 +147,7 @@ void oq_rule_expand_dims(oq_rctx *c) {
 }
 
 void oq_rule_bool_scalar(oq_rctx *c) {
-    oq_r_set_elem(c, 0, OQ_BOOL);
-    oq_r_set_shape(c, 0, NULL, 0);
+    oq_r_set(c, 0, OQ_BOOL, NULL, 0);
 }
 
 /* 32-bit hashes: of int32 type when positive is 0. */
@@ -188,10 +185,8 @@ void oq_rule_ms_unique(oq_rctx *c) {
     if (!oq_r_pass_elem(c, 0, 0))
         return;
     oq_r_set_shape(c, 0, &n, 1);
-    oq_r_set_elem(c, 1, OQ_INT64);
-    oq_r_set_shape(c, 1, &all, 1);
-    oq_r_set_elem(c, 2, OQ_INT64);
-    oq_r_set_shape(c, 2, &n, 1);
+    oq_r_set(c, 1, OQ_INT64, &all, 1);
+    oq_r_set(c, 2, OQ_INT64, &n, 1);
 }
 
 /* Rfft adds an axis of 2 and halves the last; Irfft undoes it. */
@@ -226,13 +221,7 @@ void oq_rule_torch_embedding(oq_rctx *c) {
     const oq_vtype *w = oq_r_shape(c, 0), *ix = oq_r_shape(c, 1);
     if (!oq_r_pass_elem(c, 0, 0) || w == NULL || ix == NULL || w->rank != 2)
         return;
-    oq_sdim *dims = oq_r_dims(c, (size_t)ix->rank + 1);
-    if (dims != NULL) {
-        if (ix->rank > 0)
-            memcpy(dims, ix->dims, ix->rank * sizeof *dims);
-        dims[ix->rank] = w->dims[1];
-        oq_r_set_shape(c, 0, dims, (size_t)ix->rank + 1);
-    }
+    oq_r_set_last(c, 0, ix, ix->rank, w->dims[1]);
 }
 
 /* streams (..., C, H), or flattened (..., C*H) with num_branches = C -> (..., H). */
@@ -241,14 +230,11 @@ void oq_rule_hyper_connection_pre_mix(oq_rctx *c) {
     const int64_t n = oq_r_int(c, "num_branches", 0);
     if (!oq_r_pass_elem(c, 0, 0) || x == NULL || x->rank < (n > 0 ? 1u : 2u))
         return;
-    const size_t rank = n > 0 ? x->rank : x->rank - 1u;
-    oq_sdim *dims = oq_r_dims(c, rank);
-    if (dims == NULL)
-        return;
-    memcpy(dims, x->dims, (rank - 1) * sizeof *dims);
-    dims[rank - 1] = n > 0 ? oq_sdim_floordiv(c->ds, x->dims[x->rank - 1], oq_sdim_num(n))
-                           : x->dims[x->rank - 1];
-    oq_r_set_shape(c, 0, dims, rank);
+    const oq_sdim last = x->dims[x->rank - 1];
+    if (n > 0)
+        oq_r_set_last(c, 0, x, x->rank - 1, oq_sdim_floordiv(c->ds, last, oq_sdim_num(n)));
+    else
+        oq_r_set_last(c, 0, x, x->rank - 2, last);
 }
 
 static void set_state(oq_rctx *c, size_t o, size_t i, int32_t elem_type) {
@@ -279,14 +265,12 @@ void oq_rule_sparse_attention_indexer(oq_rctx *c) {
             qsa ? oq_sdim_add(c->ds, past->dims[1], q->dims[1]) : oq_r_fresh(c, 1, 1);
         const oq_sdim dims[3] = {q->dims[0], shared ? past->dims[1] : grown,
                                  dim_or_unknown(norm, 0)};
-        oq_r_set_elem(c, 1, e);
-        oq_r_set_shape(c, 1, dims, 3);
+        oq_r_set(c, 1, e, dims, 3);
     }
     const oq_vtype *buffer = oq_r_shape(c, 13);
     if (!qsa && buffer != NULL && buffer->rank == 4) {
         const oq_sdim dims[4] = {oq_sdim_num(2), q->dims[0], oq_r_fresh(c, 2, 2), buffer->dims[3]};
-        oq_r_set_elem(c, 2, e);
-        oq_r_set_shape(c, 2, dims, 4);
+        oq_r_set(c, 2, e, dims, 4);
     }
 }
 
@@ -295,10 +279,8 @@ void oq_rule_packed_sparse_attention_indexer(oq_rctx *c) {
     const oq_vtype *q = oq_r_shape(c, 0), *key = oq_r_shape(c, 12);
     const int32_t e = oq_r_elem(c, 0);
     const oq_sdim picked[2] = {dim_or_unknown(q, 0), oq_sdim_num(index_capacity(c))};
-    oq_r_set_elem(c, 0, OQ_INT32);
-    oq_r_set_shape(c, 0, picked, 2);
-    oq_r_set_elem(c, 1, OQ_INT32);
-    oq_r_set_shape(c, 1, picked, 1);
+    oq_r_set(c, 0, OQ_INT32, picked, 2);
+    oq_r_set(c, 1, OQ_INT32, picked, 1);
     const bool qsa = oq_r_str_is(c, "policy_mode", "", "qsa");
     set_state(c, 2, 12, e);
     set_state(c, 3, 13, e);
@@ -308,8 +290,7 @@ void oq_rule_packed_sparse_attention_indexer(oq_rctx *c) {
     if (qsa && key != NULL && key->rank == 3) {
         const oq_sdim dims[3] = {key->dims[0], oq_sdim_num(oq_r_int(c, "state_update_capacity", 0)),
                                  key->dims[2]};
-        oq_r_set_elem(c, 6, e);
-        oq_r_set_shape(c, 6, dims, 3);
+        oq_r_set(c, 6, e, dims, 3);
     }
 }
 
@@ -322,35 +303,25 @@ void oq_rule_nbits_mlp(oq_rctx *c) {
     for (size_t o = 0; o < c->n_out; o++) {
         if (!oq_r_pass_elem(c, 0, o))
             return;
-        oq_sdim *dims = x != NULL && x->rank > 0 ? oq_r_dims(c, x->rank) : NULL;
-        if (dims == NULL)
-            continue;
-        memcpy(dims, x->dims, x->rank * sizeof *dims);
-        if (o < n_proj)
-            dims[x->rank - 1] = oq_sdim_num(oq_r_int(c, qkv ? names[o] : "N", 0));
-        oq_r_set_shape(c, o, dims, x->rank);
+        if (x != NULL && x->rank > 0)
+            oq_r_set_last(c, o, x, x->rank - 1,
+                          o < n_proj ? oq_sdim_num(oq_r_int(c, qkv ? names[o] : "N", 0))
+                                     : x->dims[x->rank - 1]);
     }
 }
 
 /* A [..., K] times a packed weight [N, ...]. */
 void oq_rule_block_quantized_matmul(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0), *w = oq_r_shape(c, 1);
-    if (!oq_r_pass_elem(c, 0, 0) || x == NULL || x->rank == 0)
-        return;
-    oq_sdim *dims = oq_r_dims(c, x->rank);
-    if (dims != NULL) {
-        memcpy(dims, x->dims, x->rank * sizeof *dims);
-        dims[x->rank - 1] = dim_or_unknown(w, 0);
-        oq_r_set_shape(c, 0, dims, x->rank);
-    }
+    if (oq_r_pass_elem(c, 0, 0) && x != NULL && x->rank > 0)
+        oq_r_set_last(c, 0, x, x->rank - 1, dim_or_unknown(w, 0));
 }
 
 /* A PythonOp states types and ranks of its outputs; the first is a context. */
 void oq_rule_python_op(oq_rctx *c) {
     const int64_t *types, *ranks;
     size_t n_types, n_ranks;
-    oq_r_set_elem(c, 0, OQ_INT64);
-    oq_r_set_shape(c, 0, NULL, 0);
+    oq_r_set(c, 0, OQ_INT64, NULL, 0);
     if (!oq_r_ints(c, "output_tensor_types", &types, &n_types) ||
         !oq_r_ints(c, "output_tensor_ranks", &ranks, &n_ranks))
         return;

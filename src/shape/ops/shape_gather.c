@@ -48,9 +48,8 @@ void oq_rule_gather_block_quantized(oq_rctx *c) {
         return;
     }
     oq_vtype *wide = oq_r_new_type(c, OQ_V_TENSOR);
-    oq_sdim *dims = oq_r_dims(c, x->rank);
+    oq_sdim *dims = oq_r_dims_of(c, x);
     if (wide != NULL && dims != NULL) {
-        memcpy(dims, x->dims, x->rank * sizeof *dims);
         dims[packed] = oq_sdim_muln(c->ds, dims[packed], 8 / bits);
         *wide = *x;
         wide->dims = dims;
@@ -166,10 +165,8 @@ void oq_rule_unique(oq_rctx *c) {
     oq_sdim all = oq_sdim_unknown();
     if (x != NULL && !c->plain)
         all = flat ? oq_r_product(c, x->dims, 0, x->rank) : x->dims[axis];
-    for (size_t o = 1; o < c->n_out && o < 4; o++) {
-        oq_r_set_elem(c, o, OQ_INT64);
-        oq_r_set_shape(c, o, o == 2 ? &all : &n, 1);
-    }
+    for (size_t o = 1; o < c->n_out && o < 4; o++)
+        oq_r_set(c, o, OQ_INT64, o == 2 ? &all : &n, 1);
     if (flat) {
         oq_r_set_shape(c, 0, &n, 1);
     } else if (x != NULL) {

@@ -8,8 +8,7 @@
 
 static void set_1d(oq_rctx *c, int32_t elem_type, size_t n) {
     const oq_sdim d = oq_sdim_num((int64_t)n);
-    oq_r_set_elem(c, 0, elem_type);
-    oq_r_set_shape(c, 0, &d, 1);
+    oq_r_set(c, 0, elem_type, &d, 1);
 }
 
 static void set_dims(oq_rctx *c, const int64_t *v, size_t n) {
@@ -25,12 +24,10 @@ static void set_values(oq_rctx *c, int32_t elem_type, const oq_attribute *a, boo
     const bool real = elem_type == OQ_FLOAT;
     const size_t n = !list ? 1 : real ? a->floats.n : a->ints.n;
     const int64_t dim = (int64_t)n;
-    if (list) {
+    if (list)
         set_1d(c, elem_type, n);
-    } else {
-        oq_r_set_elem(c, 0, elem_type);
-        oq_r_set_shape(c, 0, NULL, 0);
-    }
+    else
+        oq_r_set(c, 0, elem_type, NULL, 0);
     oq_data *d = oq_data_new(c->in, elem_type, &dim, list ? 1 : 0);
     for (size_t i = 0; d != NULL && i < n; i++) {
         const double r = list && real ? (double)a->floats.v[i] : (double)a->f.v;
@@ -58,8 +55,7 @@ void oq_rule_constant(oq_rctx *c) {
     } else if ((a = oq_r_attr(c, "value_floats")) != NULL) {
         set_values(c, OQ_FLOAT, a, true);
     } else if (oq_r_attr(c, "value_string") != NULL) {
-        oq_r_set_elem(c, 0, OQ_STRING);
-        oq_r_set_shape(c, 0, NULL, 0);
+        oq_r_set(c, 0, OQ_STRING, NULL, 0);
     } else if ((a = oq_r_attr(c, "value_strings")) != NULL) {
         set_1d(c, OQ_STRING, a->strings.n);
     } else if ((a = oq_r_attr(c, "sparse_value")) != NULL && a->sparse_tensor != NULL &&
@@ -195,6 +191,5 @@ void oq_rule_shape(oq_rctx *c) {
 }
 
 void oq_rule_size(oq_rctx *c) {
-    oq_r_set_elem(c, 0, OQ_INT64);
-    oq_r_set_shape(c, 0, NULL, 0);
+    oq_r_set(c, 0, OQ_INT64, NULL, 0);
 }

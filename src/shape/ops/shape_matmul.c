@@ -162,12 +162,8 @@ void oq_rule_matmul_nbits(oq_rctx *c) {
     /* Bnb4's transB 0 swaps the two. */
     const bool swapped = oq_r_int(c, "transB", 1) == 0;
     oq_r_same(c, a->dims[a->rank - 1], swapped ? n : k);
-    oq_sdim *dims = oq_r_dims(c, a->rank);
-    if (dims == NULL || c->failed)
-        return;
-    memcpy(dims, a->dims, a->rank * sizeof *dims);
-    dims[a->rank - 1] = swapped ? k : n;
-    oq_r_set_shape(c, 0, dims, a->rank);
+    if (!c->failed)
+        oq_r_set_last(c, 0, a, a->rank - 1, swapped ? k : n);
 }
 
 /* MatMulFpQ4: the shape of B is the values of input 2. */

@@ -23,10 +23,8 @@ static int32_t label_type(const oq_rctx *c) {
 static void set_scores(oq_rctx *c, size_t n_classes) {
     const oq_sdim dims[2] = {batch_of(c),
                              n_classes > 0 ? oq_sdim_num((int64_t)n_classes) : oq_sdim_unknown()};
-    oq_r_set_elem(c, 0, label_type(c));
-    oq_r_set_shape(c, 0, dims, 1);
-    oq_r_set_elem(c, 1, OQ_FLOAT);
-    oq_r_set_shape(c, 1, dims, 2);
+    oq_r_set(c, 0, label_type(c), dims, 1);
+    oq_r_set(c, 1, OQ_FLOAT, dims, 2);
 }
 
 void oq_rule_linear_classifier(oq_rctx *c) {
@@ -59,8 +57,7 @@ void oq_rule_tree_classifier(oq_rctx *c) {
 static void set_targets(oq_rctx *c, int32_t elem_type, const char *attr, int64_t fallback) {
     const int64_t n = oq_r_int(c, attr, fallback);
     const oq_sdim dims[2] = {batch_of(c), n > 0 ? oq_sdim_num(n) : oq_sdim_unknown()};
-    oq_r_set_elem(c, 0, elem_type);
-    oq_r_set_shape(c, 0, dims, 2);
+    oq_r_set(c, 0, elem_type, dims, 2);
 }
 
 void oq_rule_tree_regressor(oq_rctx *c) {
@@ -73,8 +70,7 @@ void oq_rule_linear_regressor(oq_rctx *c) {
 
 void oq_rule_svm_regressor(oq_rctx *c) {
     const oq_sdim dims[2] = {batch_of(c), oq_sdim_num(1)};
-    oq_r_set_elem(c, 0, OQ_FLOAT);
-    oq_r_set_shape(c, 0, dims, 2);
+    oq_r_set(c, 0, OQ_FLOAT, dims, 2);
 }
 
 void oq_rule_tree_ensemble(oq_rctx *c) {
@@ -95,13 +91,9 @@ void oq_rule_array_feature_extractor(oq_rctx *c) {
         }
         return;
     }
-    oq_sdim *dims = oq_r_dims(c, x->rank);
-    if (dims != NULL) {
-        memcpy(dims, x->dims, x->rank * sizeof *dims);
-        dims[x->rank - 1] =
-            y != NULL && y->rank > 0 ? oq_r_product(c, y->dims, 0, y->rank) : oq_sdim_unknown();
-        oq_r_set_shape(c, 0, dims, x->rank);
-    }
+    oq_r_set_last(c, 0, x, x->rank - 1,
+                  y != NULL && y->rank > 0 ? oq_r_product(c, y->dims, 0, y->rank)
+                                           : oq_sdim_unknown());
 }
 
 /* Float outputs of the input's shape: Imputer keeps the type, Normalizer and Scaler give float. */
@@ -132,18 +124,20 @@ void oq_rule_dict_vectorizer(oq_rctx *c) {
 }
 
 /* Strings to integers or back. */
+static void set_mapped(oq_rctx *c, int32_t from) {
+    if (from == OQ_STRING || from == OQ_INT64)
+        oq_r_set_elem(c, 0, from == OQ_STRING ? OQ_INT64 : OQ_STRING);
+}
+
 void oq_rule_category_mapper(oq_rctx *c) {
     const int32_t e = oq_r_elem(c, 0);
-    if (e == OQ_STRING || e == OQ_INT64)
-        oq_r_set_elem(c, 0, e == OQ_STRING ? OQ_INT64 : OQ_STRING);
+    set_mapped(c, e);
     if (e != 0)
         oq_r_pass_shape(c, 0, 0);
 }
 
 void oq_rule_label_encoder_1(oq_rctx *c) {
-    const int32_t e = oq_r_elem(c, 0);
-    if (e == OQ_STRING || e == OQ_INT64)
-        oq_r_set_elem(c, 0, e == OQ_STRING ? OQ_INT64 : OQ_STRING);
+    set_mapped(c, oq_r_elem(c, 0));
     if (!c->plain)
         oq_r_pass_shape(c, 0, 0);
 }
@@ -171,13 +165,8 @@ void oq_rule_one_hot_encoder(oq_rctx *c) {
     if (x == NULL && c->plain)
         return;
     oq_r_set_elem(c, 0, OQ_FLOAT);
-    oq_sdim *dims = x != NULL ? oq_r_dims(c, (size_t)x->rank + 1) : NULL;
-    if (dims != NULL) {
-        if (x->rank > 0)
-            memcpy(dims, x->dims, x->rank * sizeof *dims);
-        dims[x->rank] = oq_sdim_num((int64_t)n);
-        oq_r_set_shape(c, 0, dims, (size_t)x->rank + 1);
-    }
+    if (x != NULL)
+        oq_r_set_last(c, 0, x, x->rank, oq_sdim_num((int64_t)n));
 }
 
 /* The columns of all inputs side by side, as float. */

@@ -14,10 +14,9 @@ static void pool(oq_rctx *c, size_t channels_last) {
     const size_t n = x->rank - 2;
     if (!oq_window_read(c, &w, n, NULL, &known))
         return;
-    oq_sdim *dims = oq_r_dims(c, x->rank);
+    oq_sdim *dims = oq_r_dims_of(c, x);
     if (dims == NULL)
         return;
-    memcpy(dims, x->dims, x->rank * sizeof *dims);
     for (size_t i = 0; i < n; i++) {
         const size_t at = i + (channels_last ? 1 : 2);
         dims[at] = oq_window_out(c, &w, i, x->dims[at]);

@@ -62,8 +62,7 @@ void oq_rule_sequence_erase(oq_rctx *c) {
 }
 
 void oq_rule_sequence_length(oq_rctx *c) {
-    oq_r_set_elem(c, 0, OQ_INT64);
-    oq_r_set_shape(c, 0, NULL, 0);
+    oq_r_set(c, 0, OQ_INT64, NULL, 0);
 }
 
 void oq_rule_concat_from_sequence(oq_rctx *c) {
@@ -164,8 +163,7 @@ void oq_rule_optional(oq_rctx *c) {
 }
 
 void oq_rule_optional_has_element(oq_rctx *c) {
-    oq_r_set_elem(c, 0, OQ_BOOL);
-    oq_r_set_shape(c, 0, NULL, 0);
+    oq_r_set(c, 0, OQ_BOOL, NULL, 0);
 }
 
 void oq_rule_optional_get_element(oq_rctx *c) {

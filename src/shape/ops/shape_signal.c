@@ -31,10 +31,9 @@ void oq_rule_dft(oq_rctx *c) {
         return;
     OQ_R_FAIL_IF(x->rank < 2, c, "the input must have rank 2 or more");
     const bool onesided = oq_r_int(c, "onesided", 0) != 0, inverse = oq_r_int(c, "inverse", 0) != 0;
-    oq_sdim *dims = oq_r_dims(c, x->rank);
+    oq_sdim *dims = oq_r_dims_of(c, x);
     if (dims == NULL || !dft_axis(c, x, &axis, &known))
         return;
-    memcpy(dims, x->dims, x->rank * sizeof *dims);
     oq_sdim length = known ? dims[axis] : oq_sdim_unknown();
     const bool given = oq_r_has(c, 1);
     if (given && !scalar_dim(oq_r_data(c, 1), &length))

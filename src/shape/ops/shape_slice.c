@@ -69,11 +69,9 @@ void oq_rule_slice_attr(oq_rctx *c) {
     OQ_R_FAIL_IF(!oq_r_ints(c, "starts", &starts, &n) || !oq_r_ints(c, "ends", &ends, &n_ends) ||
                      n != n_ends || (oq_r_ints(c, "axes", &axes, &n_axes) && n_axes != n),
                  c, "starts, ends and axes do not fit together");
-    oq_sdim *dims = oq_r_dims(c, x->rank);
+    oq_sdim *dims = oq_r_dims_of(c, x);
     if (dims == NULL)
         return;
-    if (x->rank > 0)
-        memcpy(dims, x->dims, x->rank * sizeof *dims);
     for (size_t i = 0; i < n; i++) {
         size_t axis;
         const int64_t given = axes != NULL ? axes[i] : (int64_t)i;
@@ -131,11 +129,9 @@ void oq_rule_slice(oq_rctx *c) {
     const bool all = oq_r_has_data(c, 1) && oq_r_has_data(c, 2) &&
                      (!oq_r_has(c, 3) || oq_r_has_data(c, 3)) &&
                      (!oq_r_has(c, 4) || oq_r_has_data(c, 4));
-    oq_sdim *dims = oq_r_dims(c, x->rank);
+    oq_sdim *dims = oq_r_dims_of(c, x);
     if (dims == NULL)
         return;
-    if (x->rank > 0)
-        memcpy(dims, x->dims, x->rank * sizeof *dims);
     const bool ok = (all || !c->plain) && slice_axes(c, dims, x->rank);
     if (c->failed)
         return;
@@ -218,10 +214,9 @@ static void concat(oq_rctx *c, size_t first, size_t stride) {
     /* Concat 1 had a default axis of 1. */
     if (x == NULL || !oq_r_axis(c, oq_r_int(c, "axis", 1), x->rank, &axis))
         return;
-    oq_sdim *dims = oq_r_dims(c, x->rank);
+    oq_sdim *dims = oq_r_dims_of(c, x);
     if (dims == NULL)
         return;
-    memcpy(dims, x->dims, x->rank * sizeof *dims);
     const bool single = first + stride >= c->n_in;
     bool numbers = oq_sdim_is_num(x->dims[axis]);
     for (size_t i = first + stride; i < c->n_in; i += stride) {
@@ -255,11 +250,9 @@ void oq_rule_qlinear_concat(oq_rctx *c) {
 
 static void pad_by(oq_rctx *c, const oq_vtype *x, const oq_data *pads, const size_t *axes,
                    size_t n) {
-    oq_sdim *dims = oq_r_dims(c, x->rank);
+    oq_sdim *dims = oq_r_dims_of(c, x);
     if (dims == NULL)
         return;
-    if (x->rank > 0)
-        memcpy(dims, x->dims, x->rank * sizeof *dims);
     for (size_t i = 0; i < n; i++) {
         const oq_sdim both = oq_sdim_add(c->ds, cell_dim(pads, i), cell_dim(pads, n + i));
         dims[axes[i]] = oq_sdim_add(c->ds, x->dims[axes[i]], both);
