@@ -9,7 +9,6 @@
 #include "onnx/names.h"
 #include "shape/operands.h"
 
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

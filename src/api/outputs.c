@@ -8,9 +8,6 @@
 #include "base/system/temp.h"
 #include "onnx/graph.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

@@ -3,9 +3,6 @@
  */
 #include "base/alloc.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 static void *libc_resize(void *ctx, void *p, size_t old_size, size_t new_size) {
     (void)ctx;
     (void)old_size;

@@ -9,8 +9,6 @@
  */
 #include "base/arena.h"
 
-#include <string.h>
-
 #if defined(__SANITIZE_ADDRESS__)
 #define ARENA_ASAN 1
 #elif defined(__has_feature)

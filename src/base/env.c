@@ -5,7 +5,6 @@
 
 #include <sched.h>
 #include <stdarg.h>
-#include <stdio.h>
 #include <time.h>
 #include <unistd.h>
 

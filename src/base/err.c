@@ -10,10 +10,7 @@
 
 #include "base/str.h"
 
-#include <errno.h>
 #include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
 
 /* Length of the printable UTF-8 character at p, 0 if the byte there has to be escaped. */
 static size_t printable(const char *p, size_t n) {

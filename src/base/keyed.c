@@ -3,9 +3,6 @@
  */
 #include "base/keyed.h"
 
-#include <math.h>
-#include <stdlib.h>
-
 static int by_key(const void *a, const void *b) {
     const oq_keyed *x = a, *y = b;
     if (isnan(x->key) != isnan(y->key))

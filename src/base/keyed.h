@@ -3,8 +3,7 @@
  */
 #pragma once
 
-#include <stddef.h>
-#include <stdint.h>
+#include "base/port.h"
 
 typedef struct oq_keyed {
     double key;  /* negated where the largest comes first */

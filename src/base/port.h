@@ -1,5 +1,6 @@
 /*
- * port.h — what differs between compilers and machines, in one place.
+ * port.h — what differs between compilers and machines, in one place, and the headers of the C
+ * library that every file may use. Those of POSIX are included where they are needed.
  *
  * ONNX files are little-endian and so are all machines onq is built for; the assert below keeps a
  * big-endian port from silently reading tensors the wrong way round.
@@ -7,9 +8,17 @@
 #pragma once
 
 #include <assert.h>
+#include <errno.h>
+#include <float.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #if defined(__GNUC__)
 #define OQ_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))

@@ -6,7 +6,6 @@
 #include "base/err.h"
 
 #include <stdarg.h>
-#include <stdio.h>
 
 bool oq_str_starts(oq_str s, oq_str prefix) {
     return s.n >= prefix.n && oq_str_eq((oq_str){s.p, prefix.n}, prefix);

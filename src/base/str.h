@@ -9,8 +9,6 @@
 
 #include "base/arena.h"
 
-#include <string.h>
-
 typedef struct oq_str {
     const char *p;
     size_t n;

@@ -10,8 +10,6 @@
 
 #include "base/arena.h"
 
-#include <string.h>
-
 #define OQ_VEC(T)                                                                                  \
     struct {                                                                                       \
         T *v;                                                                                      \

@@ -7,7 +7,6 @@
 #include "calibrate/runner.h"
 #include "calibrate/select.h"
 
-#include <errno.h>
 #include <unistd.h>
 
 /* ---- tensors ---- */

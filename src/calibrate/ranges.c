@@ -3,7 +3,6 @@
  */
 #include "calibrate/ranges.h"
 
-#include <math.h>
 #include <strings.h>
 
 static const char *const method_names[OQ_CAL_METHODS] = {

@@ -11,8 +11,6 @@
 #include "base/text/json.h"
 #include "base/text/number_text.h"
 
-#include <math.h>
-
 /* ---- writing ---- */
 
 /* A double as Python's json module writes it. */

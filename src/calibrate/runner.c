@@ -15,8 +15,6 @@
 #include "calibrate/collect/collect_int.h"
 #include "calibrate/sizes.h"
 
-#include <math.h>
-
 /* What samples that run at once may add to the memory of one, unless a limit is given; and what may
  * be kept. */
 #define DEFAULT_MEMORY ((uint64_t)48 << 20)

@@ -9,8 +9,6 @@
 #include "onnx/operators.h"
 #include "onnx/tensor.h"
 
-#include <math.h>
-
 typedef struct padding {
     oq_model *model;
     oq_arena *arena;

@@ -8,8 +8,6 @@
 
 #include "base/text/number_text.h"
 
-#include <errno.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 
 typedef struct entry {

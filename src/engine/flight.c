@@ -5,7 +5,6 @@
 
 #include "onnx/operators.h"
 
-#include <stdio.h>
 #include <unistd.h>
 
 unsigned oq_flight_lanes(const onq_env *env, uint64_t one, uint64_t memory) {

@@ -8,7 +8,6 @@
 #include "engine/ort_private.h"
 #include "onnx/graph.h"
 
-#include <stdio.h>
 #include <strings.h>
 
 static void drop_log(void *ctx, int severity, const char *category, const char *id,

@@ -12,8 +12,6 @@
  */
 #include "engine/ort_private.h"
 
-#include <stdint.h>
-
 #define MAX_RANK 64
 
 typedef struct kernel {

@@ -4,8 +4,6 @@
 #include "engine/ort.h"
 #include "engine/ort_api.h"
 
-#include <stdio.h>
-
 static void list_providers(const oq_ort_api *api, char *text, size_t cap) {
     char **names = NULL;
     int n = 0;

@@ -3,7 +3,6 @@
  */
 #include "engine/ort_private.h"
 
-#include <errno.h>
 #include <time.h>
 
 /* Values and names of the inputs; an optional without a value is not fed at all. */

@@ -9,7 +9,6 @@
 #include "engine/ort_api.h"
 
 #include <stdarg.h>
-#include <stdio.h>
 
 /* A word that is a place in the runtime's sources: "/onnxruntime_src/.../x.cc:12" or "x.h:530". */
 static bool is_source_place(const char *p, size_t n) {

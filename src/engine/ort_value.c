@@ -9,8 +9,6 @@
 
 #include "base/limits.h"
 
-#include <inttypes.h>
-
 #define ALIGNMENT 16
 
 void oq_ort_values_release(const oq_ort_api *api, ort_values *v) {

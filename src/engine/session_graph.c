@@ -10,9 +10,6 @@
 #include "onnx/operators.h"
 #include "onnx/tensor.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 
 /* Smaller payloads stay in the graph: shape inference in the runtime reads them there. */

@@ -5,8 +5,6 @@
  */
 #include "onnx/edit.h"
 
-#include <assert.h>
-
 /* ---- nodes ---- */
 
 oq_node *oq_node_new(oq_arena *a, const char *op_type, oq_str name) {

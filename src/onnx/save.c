@@ -10,7 +10,6 @@
 #include "onnx/graph.h"
 #include "onnx/tensor.h"
 
-#include <limits.h>
 #include <sys/stat.h>
 
 #define MAX_PROTO      ((uint64_t)INT32_MAX)

@@ -6,8 +6,6 @@
 #include "onnx/edit.h"
 #include "onnx/operators.h"
 
-#include <stdlib.h>
-
 /* ---- initializers that nothing reads ---- */
 
 static int by_name(const void *a, const void *b) {

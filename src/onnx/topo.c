@@ -3,8 +3,6 @@
  */
 #include "onnx/graph.h"
 
-#include <stdlib.h>
-
 /* ---- stable order ---- */
 
 /* A binary heap of node indices, smallest on top. */

@@ -13,8 +13,6 @@
 #include "onnx/tidy.h"
 #include "shape/shape.h"
 
-#include <math.h>
-
 #define LARGEST     65504.0F /* of float16 */
 #define LARGE_BYTES 1024     /* a weight that is worth a Cast */
 #define MAX_NOISE   1e-6     /* that rounding may add, as a part of the power: 60 dB */

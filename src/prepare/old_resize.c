@@ -8,8 +8,6 @@
 #include "onnx/graph.h"
 #include "onnx/tensor.h"
 
-#include <math.h>
-
 enum { DATA, ROI, SCALES };
 
 typedef struct resizing {

@@ -6,8 +6,6 @@
 #include "onnx/graph.h"
 #include "onnx/tensor.h"
 
-#include <errno.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 /* A message of protobuf ends at 2 GB; the graph around the weights needs some of it. */

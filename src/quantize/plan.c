@@ -3,8 +3,6 @@
  */
 #include "quantize/plan.h"
 
-#include <stdlib.h>
-
 #define MANY_TYPES 3 /* operators that the mode does not know: more share a line */
 
 void oq_plan_init(oq_plan *p, oq_arena *arena) {

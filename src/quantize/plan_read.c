@@ -7,9 +7,6 @@
 #include "onnx/operators.h"
 #include "quantize/number/qtype.h"
 
-#include <math.h>
-#include <stdlib.h>
-
 /* ---- reading ---- */
 
 static oq_str text_of(oq_arena *a, const json_t *row, const char *key) {

@@ -8,8 +8,6 @@
 #include "base/text/real.h"
 #include "onnx/tensor.h"
 
-#include <inttypes.h>
-
 /* ---- what a model declares ---- */
 
 bool oq_datum_same_dims(const oq_datum *a, const oq_datum *b) {

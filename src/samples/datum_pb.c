@@ -11,8 +11,6 @@
 #include "onnx/codec/schema.h"
 #include "onnx/tensor.h"
 
-#include <inttypes.h>
-
 /* SequenceProto.DataType and OptionalProto.DataType. */
 enum { ELEM_TENSOR = 1, ELEM_SPARSE = 2, ELEM_SEQUENCE = 3, ELEM_MAP = 4, ELEM_OPTIONAL = 5 };
 

@@ -6,8 +6,6 @@
  */
 #include "samples/tape.h"
 
-#include <inttypes.h>
-
 typedef struct reader_feed {
     oq_feed base;
     onq_env *env;

@@ -14,7 +14,6 @@
 #include "samples/files/tar.h"
 #include "samples/source_private.h"
 
-#include <inttypes.h>
 #include <unistd.h>
 
 #define MAX_MEMBER (4ull << 30)

@@ -6,8 +6,6 @@
 
 #include "onnx/tensor.h"
 
-#include <math.h>
-
 /* Without states, logits of fewer classes are those of a classifier of texts. */
 #define MIN_VOCABULARY 1000
 

@@ -6,8 +6,6 @@
  */
 #include "shape/infer.h"
 
-#include <math.h>
-
 bool oq_cell_real(oq_cell c, double *out) {
     if (c.den == 0) {
         *out = c.r;

@@ -8,8 +8,6 @@
  */
 #include "shape/infer.h"
 
-#include <stdio.h>
-
 #include "onnx/operators.h"
 #include "shape/sop.h"
 

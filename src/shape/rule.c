@@ -8,7 +8,6 @@
 #include "shape/infer.h"
 
 #include <stdarg.h>
-#include <stdio.h>
 
 #define MAX_MERGES 256 /* pairs that auto_merge remembers */
 

@@ -7,8 +7,6 @@
 #include "engine/sweep.h"
 #include "onnx/operators.h"
 
-#include <inttypes.h>
-
 #define MAX_SAMPLES 64
 #define MAX_BYTES   ((uint64_t)64 << 20) /* of their inputs */
 

@@ -8,9 +8,6 @@
 #include "onnx/graph.h"
 #include "quantize/cost/unit_time.h"
 
-#include <math.h>
-#include <stdlib.h>
-
 /* Units of one shape. */
 typedef struct shape_row {
     const oq_unit *unit; /* the first of them */

@@ -14,9 +14,6 @@
 #include "onnx/check/check.h"
 #include "quantize/choose/pick.h"
 
-#include <errno.h>
-#include <math.h>
-#include <stdio.h>
 #include <unistd.h>
 
 /* ---- options ---- */

@@ -6,8 +6,6 @@
 #include "api/options/shared_rows.h"
 #include "onnx/compare/compare.h"
 
-#include <stdio.h>
-
 /* What was found; kept up to the limit for each kind. */
 typedef struct tally {
     oq_job *job;

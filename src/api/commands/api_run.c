@@ -15,10 +15,6 @@
 #include "onnx/tensor.h"
 #include "samples/files/npz_write.h"
 
-#include <errno.h>
-#include <inttypes.h>
-#include <math.h>
-#include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

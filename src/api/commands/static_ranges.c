@@ -12,7 +12,6 @@
 #include "calibrate/calibrate.h"
 #include "quantize/choose/reach.h"
 
-#include <errno.h>
 #include <sys/stat.h>
 
 /* ---- ranges that are there ---- */

@@ -10,8 +10,6 @@
 #include "onnx/check/check.h"
 #include "onnx/summary/summary.h"
 
-#include <math.h>
-
 static const onq_option_info rows[] = {
     OQ_PATH("float_model", 'i', "float input input_model input_model_path", "FILE",
             "The model before quantization."),

@@ -8,8 +8,6 @@
 #include "onnx/summary/summary.h"
 #include "tune/trial.h"
 
-#include <math.h>
-#include <stdio.h>
 #include <time.h>
 
 #define CLOCKED 0.2 /* seconds for each model */

@@ -11,8 +11,6 @@
 #include "onnx/check/check.h"
 #include "quantize/rules.h"
 
-#include <stdio.h>
-
 #define SHOWN     24 /* inputs, outputs and operator types, unless --all */
 #define WIDTH     79
 #define TIED_TOLD 8 /* tied weights */

@@ -7,9 +7,6 @@
 #include "onnx/graph.h"
 #include "onnx/tensor.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-
 #define WEIGHTS_TOLD 5  /* in the text */
 #define WEIGHTS_KEPT 20 /* in the JSON */
 #define NAME_COLUMN  60 /* a longer name moves the columns after it */

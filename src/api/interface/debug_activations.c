@@ -10,8 +10,6 @@
 #include "debug/measure/noise.h"
 #include "engine/sweep.h"
 
-#include <math.h>
-
 typedef struct row {
     const char *name;
     OQ_VEC(onq_tensor) samples;

@@ -9,8 +9,6 @@
 #include "debug/weights/weights.h"
 #include "onnx/check/check.h"
 
-#include <math.h>
-
 /* ---- the model that gives out its tensors ---- */
 
 static onq_code modify(onq_env *env, oq_model *m, const char *output, const char *const *op_types,

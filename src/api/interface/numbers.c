@@ -6,8 +6,6 @@
 #include "onnx/tensor.h"
 #include "quantize/number/qparam.h"
 
-#include <math.h>
-
 onq_code onq_scale_zero_point(double rmin, double rmax, int32_t dtype, double qmin, double qmax,
                               int symmetric, const double *min_real_range, double *scale,
                               double *zero_point, onq_error *err) {

@@ -3,8 +3,6 @@
  */
 #include "api/options/command.h"
 
-#include <stdio.h>
-
 static const oq_command *const commands[] = {
 #define OQ_COMMAND(name) &oq_command_##name,
 #include "api/options/command.def"

@@ -9,8 +9,6 @@
 #include "api/options/options.h"
 #include "base/text/literal.h"
 
-#include <stdio.h>
-
 /* `aliases` are the options that the key sets. */
 static const onq_option_info extras[] = {
 #define OQ_EXTRA(key, TYPE, choices, form, option, help)                                           \

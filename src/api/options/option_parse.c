@@ -9,10 +9,6 @@
 #include "base/text/number_text.h"
 
 #include <ctype.h>
-#include <errno.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 #define MAX_LIST_FILE (64u << 20) /* bytes of an @file */
 

@@ -4,8 +4,6 @@
 #include "api/options/options.h"
 #include "base/text/number_text.h"
 
-#include <stdio.h>
-
 /* An item of a list as the parser of lists takes it for one. */
 static const char *item_text(oq_arena *a, oq_str item) {
     size_t n = 0;

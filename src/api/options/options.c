@@ -5,8 +5,6 @@
 #include "api/options/options.h"
 #include "api/options/command.h"
 
-#include <stdio.h>
-
 bool oq_opt_row_is(const onq_option_info *row, const char *given) {
     const oq_str name = oq_str_of(given);
     if (name.n == 1)

@@ -4,8 +4,6 @@
 #include "api/quantizing/quant_config.h"
 #include "api/options/choices.h"
 
-#include <stdio.h>
-
 oq_dtype oq_opt_qtype(const onq_options *o, const char *name) {
     return OQ_CHOSEN(o, name, oq_dtype, OQ_TYPE_CHOICES);
 }

@@ -5,9 +5,6 @@
 #include "api/quantizing/quantization.h"
 #include "shape/macs.h"
 
-#include <math.h>
-#include <stdio.h>
-
 /* The least part of rows that have the same class in a good result. */
 #define GOOD_AGREEMENT 0.9
 /* A float model that is less sure of its classes is given inputs that it does not know. */

@@ -19,8 +19,6 @@
 
 #include <math.h>
 
-#include <stdio.h>
-
 /* Largest models that are verified unasked. After a calibration the quantized model takes less
  * memory than the float one just did; else a runtime must be opened and the float model run for the
  * look alone, which samples are worth more than inputs that are made up. */

@@ -3,8 +3,6 @@
  */
 #include "base/system/child.h"
 
-#include <assert.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>

@@ -3,7 +3,6 @@
  */
 #include "base/system/cpu.h"
 
-#include <stdio.h>
 #if defined(__aarch64__)
 #include <sys/auxv.h>
 #endif

@@ -6,7 +6,6 @@
 
 #include "base/system/file_map.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>

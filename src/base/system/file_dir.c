@@ -12,11 +12,8 @@
 #include "base/limits.h"
 #include "base/system/file_map.h"
 
-#include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <linux/openat2.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>

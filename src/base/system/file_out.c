@@ -8,11 +8,7 @@
  */
 #include "base/system/file_map.h"
 
-#include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/sendfile.h>

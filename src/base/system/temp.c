@@ -5,10 +5,7 @@
 
 #include "base/str.h"
 
-#include <errno.h>
 #include <ftw.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 const char *oq_temp_root(void) {
     const char *root = getenv("TMPDIR");

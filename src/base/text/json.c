@@ -9,9 +9,6 @@
 
 #include "base/system/file.h"
 
-#include <math.h>
-#include <stdlib.h>
-
 #define TEXT_OF(x)       #x
 #define TEXT_OF_VALUE(x) TEXT_OF(x)
 

@@ -8,8 +8,6 @@
 
 #include "base/text/number_text.h"
 
-#include <math.h>
-
 void oq_jw_init(oq_jw *w, oq_buf *out, bool pretty) {
     *w = (oq_jw){.out = out, .pretty = pretty};
 }

@@ -3,8 +3,6 @@
  */
 #include "base/text/nearest.h"
 
-#include <stdio.h>
-
 #define MAX_EDITS 4
 #define MAX_NAME  256 /* of longer names the beginning is compared */
 

@@ -3,12 +3,7 @@
  */
 #include "base/text/number_text.h"
 
-#include <float.h>
 #include <locale.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* A positive decimal number 0.DIGITS x 10^point, digits without leading or trailing zeros. */
 #define DIGITS 20 /* at most; a copy of them takes that many, whatever is needed */

@@ -3,8 +3,6 @@
  */
 #include "base/text/pattern.h"
 
-#include <stdlib.h>
-
 enum {
     MAX_GROUPS = 64,
     MAX_PARTS = 4000,       /* a few kilobytes each, once compiled */

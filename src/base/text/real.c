@@ -9,8 +9,6 @@
  */
 #include "base/text/real.h"
 
-#include <string.h>
-
 /* The code of a float's magnitude, given as its bits (no NaN), in a type with `man` bits after the
  * point and exponent bias `bias`; without a branch. Normals: the exponent is moved and the tail
  * rounded off, a carry going where it should. Subnormals: adding the power of two whose last bit is

@@ -10,8 +10,6 @@
 
 #include "base/port.h"
 
-#include <string.h>
-
 /* The bits of a float, and the float of those bits. */
 static inline uint32_t oq_f32_bits(float x) {
     uint32_t u;

@@ -6,8 +6,6 @@
 #include "base/text/real.h"
 #include "calibrate/collect/collect_int.h"
 
-#include <math.h>
-
 #define NEVER UINT64_MAX
 
 onq_code oq_ahead_init(oq_ahead *a, const onq_allocator *alloc, oq_cal_locks *locks, size_t n,

@@ -9,8 +9,6 @@
 #include "calibrate/collect/collect_int.h"
 #include "calibrate/method/method.h"
 
-#include <math.h>
-
 onq_code oq_collect_init(oq_collector *c, const onq_env *env, const oq_cal_options *o,
                          const oq_str *names, size_t n, onq_error *err) {
     *c = (oq_collector){.env = env, .options = *o, .most_bins = OQ_HIST_MAX_BINS};

@@ -10,8 +10,6 @@
 #include "calibrate/collect/npmath.h"
 #include "calibrate/method/method.h"
 
-#include <math.h>
-
 static bool no_values(const oq_extent *e) {
     return !(e->lo <= e->hi);
 }

@@ -6,9 +6,6 @@
 
 #include "base/pool.h"
 
-#include <math.h>
-#include <stdlib.h>
-
 /* ---- joining ---- */
 
 static onq_code mismatch(const oq_tstat *t, const char *what, onq_error *err) {

@@ -6,9 +6,6 @@
 
 #include "base/text/real.h"
 
-#include <math.h>
-#include <string.h>
-
 typedef float v8f __attribute__((vector_size(32)));
 typedef int32_t v8i __attribute__((vector_size(32)));
 

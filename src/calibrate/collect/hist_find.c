@@ -10,8 +10,6 @@
 
 #include "base/text/real.h"
 
-#include <string.h>
-
 typedef float v8f __attribute__((vector_size(32)));
 typedef int32_t v8i __attribute__((vector_size(32)));
 typedef uint64_t v8q __attribute__((vector_size(64)));

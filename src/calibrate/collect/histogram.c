@@ -12,9 +12,6 @@
 #include "calibrate/collect/hist_find.h"
 #include "calibrate/collect/npmath.h"
 
-#include <math.h>
-#include <string.h>
-
 /* From so many values a bin on, clearing and adding up the counters costs less than they save. */
 #define COPIES_FROM 2
 #define NONE        UINT32_MAX

@@ -7,9 +7,6 @@
 
 #include "base/text/real.h"
 
-#include <math.h>
-#include <string.h>
-
 /* numpy sums blocks of up to 128 with eight accumulators and splits longer arrays in halves whose
  * first is a multiple of eight. The recursion is as deep as log2(n / 128). */
 #define PW_BLOCK 128

@@ -3,9 +3,6 @@
  */
 #include "calibrate/collect/tails.h"
 
-#include <float.h>
-#include <math.h>
-
 /* Values that are looked at as one: most such pieces have nothing for a tail. */
 #define PIECE 2048
 

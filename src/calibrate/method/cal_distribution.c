@@ -9,8 +9,6 @@
 #include "calibrate/collect/npmath.h"
 #include "calibrate/method/method.h"
 
-#include <math.h>
-
 static onq_code check(const oq_cal_options *o, onq_error *err) {
     if (o->num_bins < 512)
         return oq_fail(err, ONQ_E_OPTION, "calib_num_bins is %llu, Distribution needs 512 or more",

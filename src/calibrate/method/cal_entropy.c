@@ -11,8 +11,6 @@
 #include "calibrate/collect/npmath.h"
 #include "calibrate/method/method.h"
 
-#include <math.h>
-
 #define EPS 0.0001
 
 static onq_code check(const oq_cal_options *o, onq_error *err) {

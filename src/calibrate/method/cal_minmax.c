@@ -8,9 +8,6 @@
 #include "calibrate/collect/npmath.h"
 #include "calibrate/method/method.h"
 
-#include <math.h>
-#include <stdlib.h>
-
 static onq_code check(const oq_cal_options *o, onq_error *err) {
     if (o->moving_average && !(o->averaging_constant >= 0 && o->averaging_constant <= 1))
         return oq_fail(err, ONQ_E_OPTION, "the averaging constant is %g, expected 0 to 1",

@@ -12,8 +12,6 @@
  */
 #include "calibrate/method/method.h"
 
-#include <math.h>
-
 #define COARSE 64 /* steps on each side in the first search */
 
 typedef struct sums {

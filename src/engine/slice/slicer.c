@@ -6,8 +6,6 @@
 #include "engine/sweep.h"
 #include "onnx/operators.h"
 
-#include <stdlib.h>
-
 #define ALIGNED 64 /* bytes, as the runtime wants tensors */
 
 /* The dims and bytes of a tensor of numbers follow this in one block. Anything else has an arena. */

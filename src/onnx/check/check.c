@@ -9,9 +9,6 @@
 #include "onnx/check/check_parts.h"
 #include "onnx/operators.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-
 enum {
     IR_NEWEST = 14,
     OPSET_NEWEST = 28, /* of the default domain, onnx 1.23 */

@@ -9,8 +9,6 @@
 #include "base/err.h"
 #include "base/port.h"
 
-#include <string.h>
-
 enum {
     OQ_WIRE_VARINT = 0,
     OQ_WIRE_8 = 1,

@@ -10,7 +10,6 @@
 #include "onnx/tensor.h"
 
 #include <stdarg.h>
-#include <stdio.h>
 
 #define MAX_TEXT 500
 

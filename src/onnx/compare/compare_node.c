@@ -7,8 +7,6 @@
 #include "onnx/attr.h"
 #include "onnx/compare/compare_parts.h"
 
-#include <stdio.h>
-
 /* ---- attributes ---- */
 
 /* "[1, 2, ...]" cut to fit. */

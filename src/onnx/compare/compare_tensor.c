@@ -7,9 +7,6 @@
 #include "onnx/compare/compare_parts.h"
 #include "onnx/tensor.h"
 
-#include <math.h>
-#include <stdio.h>
-
 enum {
     PIECE = 1 << 20,       /* bytes looked at in one go; a multiple of every element's size */
     DROP_EVERY = 64 << 20, /* pages are given back after so much */

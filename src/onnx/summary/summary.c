@@ -8,8 +8,6 @@
 #include "onnx/summary/summary_parts.h"
 #include "onnx/tensor.h"
 
-#include <stdlib.h>
-
 /* ---- operators ---- */
 
 static int by_count(const void *x, const void *y) {

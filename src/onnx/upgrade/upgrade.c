@@ -12,8 +12,6 @@
 #include "onnx/operators.h"
 #include "onnx/upgrade/upgrade_parts.h"
 
-#include <stdio.h>
-
 typedef struct row {
     int64_t to;
     oq_str op;

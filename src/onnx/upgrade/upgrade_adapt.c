@@ -6,8 +6,6 @@
  */
 #include "onnx/upgrade/upgrade_parts.h"
 
-#include <float.h>
-
 #define UP_ADAPTER(name)                                                                           \
     onq_code oq_up_##name(oq_upgrade *u, oq_up_graph *g, oq_node **node, oq_node **after,          \
                           onq_error *err)

@@ -5,8 +5,6 @@
 
 #include "engine/sweep.h"
 
-#include <math.h>
-
 oq_channel_stats *oq_channel_stats_new(oq_arena *a, oq_str name, bool is_image, uint64_t n) {
     oq_channel_stats *s = OQ_NEW(a, oq_channel_stats);
     if (s == NULL || n >= SIZE_MAX / sizeof(double))

@@ -7,8 +7,6 @@
  */
 #include "prepare/channels/channels_parts.h"
 
-#include <math.h>
-
 #define DEPTH 8
 
 /* f(k x) = k f(x) for k > 0, channel by channel. */

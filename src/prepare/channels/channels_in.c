@@ -14,8 +14,6 @@
  */
 #include "prepare/channels/channels_parts.h"
 
-#include <math.h>
-
 /* A channel that hardly moves in the samples may do so later. */
 #define FLOOR 0.05
 /* The part of the noise that may be left for scales to be worth it: in constants that are there,

@@ -10,8 +10,6 @@
  */
 #include "prepare/channels/channels_parts.h"
 
-#include <math.h>
-
 /* A channel that hardly moves in the samples may do so later: no step is below this part of the
  * largest. */
 #define FLOOR 0.1

@@ -10,9 +10,6 @@
 
 #include "base/keyed.h"
 
-#include <math.h>
-#include <stdlib.h>
-
 /* What the products that read one tensor share. */
 typedef struct split {
     oq_channel_stats *stats;

@@ -5,8 +5,6 @@
 
 #include "base/text/real.h"
 
-#include <stdlib.h>
-
 typedef struct fold_row {
     const char *type;
     oq_eval_fn fn;

@@ -3,8 +3,6 @@
  */
 #include "prepare/evaluate/evaluate.h"
 
-#include <math.h>
-
 static bool is_real(oq_dtype dt) {
     return oq_dtype_is_float(dt);
 }

@@ -3,8 +3,6 @@
  */
 #include "prepare/fuse/fuse_pattern.h"
 
-#include <math.h>
-
 #define NEAR 1e-4 /* of a factor, relative: exporters round constants */
 
 static bool is_near(double v, double want) {

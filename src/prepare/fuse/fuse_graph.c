@@ -5,8 +5,6 @@
 
 #include "base/text/real.h"
 
-#include <math.h>
-
 onq_code oq_fuse_begin(oq_fuse *f, onq_error *err) {
     const size_t n = f->g->node.n;
     OQ_TRY(oq_index_build(&f->ix, f->scratch, f->g, NULL, err));

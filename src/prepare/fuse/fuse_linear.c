@@ -8,8 +8,6 @@
 #include "onnx/operators.h"
 #include "prepare/fuse/fuse.h"
 
-#include <math.h>
-
 /* A node y = x * w + b whose output channels can be scaled and shifted. */
 typedef struct linear {
     uint32_t at;

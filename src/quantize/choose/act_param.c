@@ -3,8 +3,6 @@
  */
 #include "quantize/choose/act_param.h"
 
-#include <math.h>
-
 #define MAX_MASK (1U << 24) /* elements */
 
 static onq_code one_number(const oq_num *x, const char *what, float *out, onq_error *err) {

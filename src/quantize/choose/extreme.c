@@ -5,8 +5,6 @@
 
 #include "quantize/choose/act_param.h"
 
-#include <math.h>
-
 /* The other values fall into so few steps. */
 #define FEW_STEPS 4.0f
 /* Between two neighbouring inputs of a Softmax: e^16, all or nothing. */

@@ -7,8 +7,6 @@
 #include "onnx/operators.h"
 #include "quantize/choose/selection.h"
 
-#include <math.h>
-
 /* e to the power of minus this, added to 1, is 1 in float. */
 #define MARGIN 17.5
 

@@ -6,9 +6,6 @@
 #include "base/system/file.h"
 #include "base/text/literal.h"
 
-#include <math.h>
-#include <stdio.h>
-
 void oq_overrides_init(oq_overrides *o, oq_arena *arena) {
     *o = (oq_overrides){.arena = arena};
     oq_map_init(&o->map, arena);

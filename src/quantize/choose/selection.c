@@ -7,8 +7,6 @@
 #include "onnx/graph.h"
 #include "quantize/choose/reach.h"
 
-#include <stdlib.h>
-
 const char *oq_left_why(const oq_qconfig *c, const oq_node *n) {
     static const char *const texts[] = {
         [OQ_LEFT_ARITHMETIC] = "not in op_set: neither a product nor moving or clipping values",

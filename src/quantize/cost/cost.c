@@ -7,8 +7,6 @@
 #include "onnx/attr.h"
 #include "onnx/graph.h"
 
-#include <math.h>
-
 /* Less than that part of float's time is a gain. */
 #define GAIN 0.95
 

@@ -7,8 +7,6 @@
 #include "quantize/cost/unit_time.h"
 #include "quantize/qoperator/qoperator.h"
 
-#include <math.h>
-
 #define ROUNDS     4
 #define RUNS       3
 #define OPSET      21

@@ -8,8 +8,6 @@
 #include "onnx/tensor.h"
 #include "shape/macs.h"
 
-#include <math.h>
-
 typedef struct sharing {
     oq_arena *arena;
     const oq_shapes *shapes;

@@ -6,9 +6,6 @@
 #include "onnx/codec/schema.h"
 #include "onnx/edit.h"
 
-#include <math.h>
-#include <stdlib.h>
-
 #define ROUNDS        5
 #define MIN_RUNS      5
 #define MAX_RUNS      400

@@ -4,8 +4,6 @@
 #include "base/text/json.h"
 #include "quantize/legacy/legacy.h"
 
-#include <math.h>
-
 static onq_code bad(const char *path, const char *tensor, const char *what, onq_error *err) {
     return oq_fail(err, ONQ_E_CONFIG, "%s: tensor '%.200s': %s", path, tensor, what);
 }

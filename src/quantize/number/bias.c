@@ -5,8 +5,6 @@
 
 #include "onnx/tensor.h"
 
-#include <math.h>
-
 #define EPSILON     1.0001
 #define INT32_RANGE 4294967294.0 /* 2^31 - 1 - (-2^31 + 1) */
 

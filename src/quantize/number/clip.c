@@ -7,8 +7,6 @@
 #include "onnx/operators.h"
 #include "onnx/tensor.h"
 
-#include <math.h>
-
 #define MAX_STEPS 16 /* nodes between a constant and its reader */
 
 static bool one_real(oq_model *m, oq_tensor *t, double *out) {

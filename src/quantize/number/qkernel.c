@@ -8,9 +8,6 @@
  */
 #include "quantize/number/qkernel.h"
 
-#include <float.h>
-#include <string.h>
-
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("O3")
 #endif

@@ -8,9 +8,6 @@
 
 #include "base/text/real.h"
 
-#include <float.h>
-#include <math.h>
-
 /* numpy.std of all finite values of float8e4m3fn, computed there in float32. */
 #define FLOAT8E4M3FN_STD 100.057724f
 

@@ -11,8 +11,6 @@
 #include "base/text/real.h"
 #include "quantize/number/qkernel.h"
 
-#include <math.h>
-
 #define CHUNK      8192u      /* elements read at a time: 32 KiB of float32 */
 #define DROP_BYTES (4u << 20) /* pages are given back this often */
 

@@ -7,9 +7,6 @@
 #include "onnx/operators.h"
 #include "samples/agreement.h"
 
-#include <float.h>
-#include <math.h>
-
 /* The node that alone reads a tensor, or NULL. */
 static oq_node *only_reader(const oq_index *ix, oq_str name) {
     const oq_value *v = oq_index_find(ix, name);

@@ -6,8 +6,6 @@
 #include "onnx/edit.h"
 #include "onnx/operators.h"
 
-#include <math.h>
-
 #define MAX_SLICES 64
 
 typedef struct forms {

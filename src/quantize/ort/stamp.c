@@ -11,8 +11,6 @@
 #include "prepare/preprocess.h"
 #include "shape/operands.h"
 
-#include <math.h>
-
 onq_code oq_stamp_producer(oq_model *m, onq_error *err) {
     oq_model_touch(m);
     m->proto->producer_name = OQ_S("onnx.quantize");

@@ -9,8 +9,6 @@
 #include "quantize/choose/act_param.h"
 #include "quantize/number/bias.h"
 
-#include <math.h>
-
 /* The scales that the bias's node sees on a tensor; v == NULL when it is not quantized. */
 static onq_code scales_of(oq_qdq *q, uint32_t tensor, uint32_t node, oq_reals *out,
                           onq_error *err) {

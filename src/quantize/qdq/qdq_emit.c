@@ -12,8 +12,6 @@
 #include "onnx/operators.h"
 #include "quantize/qdq/qdq_emit.h"
 
-#include <stdio.h>
-
 /* ---- pieces ---- */
 
 static onq_code push_init(oq_qdq *q, oq_tensor *t, onq_error *err) {

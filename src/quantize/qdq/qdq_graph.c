@@ -6,8 +6,6 @@
 
 #include "onnx/operators.h"
 
-#include <math.h>
-
 uint32_t oq_qdq_tensor_new(oq_qdq *q, oq_str name) {
     oq_qdq_tensor *t = OQ_NEW(q->arena, oq_qdq_tensor);
     const uint32_t number = (uint32_t)q->tensors.n;

@@ -12,8 +12,6 @@
 #include "quantize/number/bias.h"
 
 #include <ctype.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 uint32_t oq_qdq_input(const oq_qdq *q, uint32_t node, size_t slot) {
     const oq_qdq_node *n = &q->nodes[node];

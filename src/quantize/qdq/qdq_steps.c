@@ -8,8 +8,6 @@
 
 #include "onnx/tensor.h"
 
-#include <stdlib.h>
-
 onq_code oq_qdq_add_step(oq_qdq *q, oq_qdq_step step, onq_error *err) {
     return OQ_PUSH(q->arena, &q->steps, step) ? ONQ_OK : oq_fail_nomem(err);
 }

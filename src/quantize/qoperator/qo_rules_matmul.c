@@ -8,8 +8,6 @@
 #include "quantize/qoperator/qoperator.h"
 #include "quantize/rules.h"
 
-#include <math.h>
-
 static const char other_axis[] = "the channels of its weight lie along another axis";
 
 /* QOpMatMul.should_quantize. */

@@ -5,10 +5,6 @@
 
 #include "onnx/codec/schema.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-
 const oq_qo_how oq_qo_as_activation = {.axis = -1};
 
 static oq_arena *keep(const oq_qo *q) {

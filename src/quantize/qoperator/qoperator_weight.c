@@ -10,8 +10,6 @@
 
 #include "base/pool.h"
 
-#include <math.h>
-
 static oq_arena *keep(const oq_qo_shared *sh) {
     return &sh->job.model->arena;
 }

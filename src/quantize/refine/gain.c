@@ -6,8 +6,6 @@
 #include "engine/sweep.h"
 #include "samples/agreement.h"
 
-#include <math.h>
-
 #define MAX_SAMPLES 32
 #define MAX_BYTES   ((uint64_t)256 << 20)
 #define EQUAL       200.0 /* dB, of outputs that are the same */

@@ -14,8 +14,6 @@
 #include "onnx/tensor.h"
 #include "quantize/number/bias.h"
 
-#include <math.h>
-
 static oq_arena *arena_of(const oq_layer_editor *e) {
     return &e->layers->model->arena;
 }

@@ -3,8 +3,6 @@
  */
 #include "quantize/refine/means.h"
 
-#include <math.h>
-
 onq_code oq_means_init(oq_means *m, oq_arena *a, uint64_t channels, size_t n_samples,
                        onq_error *err) {
     uint64_t n;

@@ -10,8 +10,6 @@
 #include "quantize/number/qweight.h"
 #include "quantize/trained/trained_parts.h"
 
-#include <math.h>
-
 typedef struct strip {
     oq_trained_job *job;
     oq_model *m;

@@ -6,8 +6,6 @@
 #include "onnx/operators.h"
 #include "quantize/number/qtype.h"
 
-#include <math.h>
-
 static const oq_node *node_at(const oq_trained_look *l, uint32_t i) {
     return l->ix.graph->node.v[i];
 }

@@ -10,9 +10,7 @@
 
 #include "base/alloc.h"
 
-#include <inttypes.h>
 #include <setjmp.h>
-#include <stdio.h>
 
 #include <jpeglib.h>
 

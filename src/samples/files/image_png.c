@@ -8,7 +8,6 @@
 
 #include "base/alloc.h"
 
-#include <inttypes.h>
 #include <spng.h>
 
 /* Chunks that are kept (EXIF, palette) and what they may take. */

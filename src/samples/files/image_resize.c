@@ -10,8 +10,6 @@
 
 #include "base/alloc.h"
 
-#include <math.h>
-
 #define WEIGHT_BITS 22
 
 /* Weights of one axis: output i takes count[i] inputs from first[i], times weight[i * width

@@ -5,9 +5,6 @@
 
 #include "base/alloc.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-
 #define MAGIC "\x93NUMPY"
 
 /* ---- the header ---- */

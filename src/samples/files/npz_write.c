@@ -6,7 +6,6 @@
 
 #include "samples/files/npy.h"
 
-#include <inttypes.h>
 #include <zlib.h>
 
 #define MAX_ARCHIVE (UINT32_MAX - (1u << 20))

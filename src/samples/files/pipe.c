@@ -5,7 +5,6 @@
 
 #include "base/system/child.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>

@@ -3,8 +3,6 @@
  */
 #include "samples/files/stream.h"
 
-#include <errno.h>
-#include <inttypes.h>
 #include <unistd.h>
 #include <zlib.h>
 

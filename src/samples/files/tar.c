@@ -8,8 +8,6 @@
  */
 #include "samples/files/tar.h"
 
-#include <string.h>
-
 #define MAX_RECORDS   (1u << 20)  /* bytes of long names and pax records */
 #define MAX_AFTER_END (64u << 20) /* bytes between the end of the archive and that of the stream */
 

@@ -7,8 +7,6 @@
  */
 #include "samples/files/zip.h"
 
-#include <inttypes.h>
-
 #define END_SIZE      22
 #define MAX_END       (END_SIZE + 65535)
 #define MAX_MEMBERS   100000

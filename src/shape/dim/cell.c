@@ -3,8 +3,6 @@
  */
 #include "shape/dim/cell.h"
 
-#include <math.h>
-
 #define MAX_DEN (INT64_C(1) << 40)
 
 static bool is_float_out(const oq_rctx *c) {

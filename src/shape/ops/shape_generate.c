@@ -4,8 +4,6 @@
  */
 #include "shape/sop.h"
 
-#include <math.h>
-
 static void set_1d(oq_rctx *c, int32_t elem_type, size_t n) {
     const oq_sdim d = oq_sdim_num((int64_t)n);
     oq_r_set(c, 0, elem_type, &d, 1);

@@ -3,8 +3,6 @@
  */
 #include "shape/sop.h"
 
-#include <math.h>
-
 /* floor(size * scale): exact for whole and simple scales, also of names. */
 static oq_sdim scaled(oq_rctx *c, oq_sdim size, oq_cell scale) {
     double s;
