@@ -54,9 +54,19 @@ static onq_code read_type(oq_arena *a, const oq_type *t, oq_io *io, onq_error *e
     return ONQ_OK;
 }
 
-static onq_code read_io(oq_arena *a, const oq_value_info *v, oq_io *io, onq_error *err) {
-    io->name = v->name;
-    return read_type(a, v->type, io, err);
+/* The values of the list but those that `given` has. */
+static onq_code read_ios(oq_arena *a, oq_value_info *const *v, size_t n, const oq_map *given,
+                         oq_ios *out, onq_error *err) {
+    out->v = OQ_NEW_ARRAY(a, oq_io, n + 1);
+    OQ_TRY_ALLOC(out->v != NULL, err);
+    for (size_t i = 0; i < n; i++) {
+        if (oq_map_has(given, v[i]->name))
+            continue;
+        oq_io *io = &out->v[out->n++];
+        io->name = v[i]->name;
+        OQ_TRY(read_type(a, v[i]->type, io, err));
+    }
+    return ONQ_OK;
 }
 
 onq_code oq_model_inputs(const oq_model *m, oq_arena *a, oq_ios *out, onq_error *err) {
@@ -72,12 +82,7 @@ onq_code oq_model_inputs(const oq_model *m, oq_arena *a, oq_ios *out, onq_error 
         if (g->sparse_initializer.v[i]->values != NULL &&
             !oq_map_put(&given, g->sparse_initializer.v[i]->values->name, 0))
             return oq_fail_nomem(err);
-    out->v = OQ_NEW_ARRAY(a, oq_io, g->input.n + 1);
-    OQ_TRY_ALLOC(out->v != NULL, err);
-    for (size_t i = 0; i < g->input.n; i++)
-        if (!oq_map_has(&given, g->input.v[i]->name))
-            OQ_TRY(read_io(a, g->input.v[i], &out->v[out->n++], err));
-    return ONQ_OK;
+    return read_ios(a, g->input.v, g->input.n, &given, out, err);
 }
 
 onq_code oq_model_outputs(const oq_model *m, oq_arena *a, oq_ios *out, onq_error *err) {
@@ -85,11 +90,9 @@ onq_code oq_model_outputs(const oq_model *m, oq_arena *a, oq_ios *out, onq_error
     const oq_graph *g = m->proto->graph;
     if (g == NULL)
         return oq_fail(err, ONQ_E_INVALID, "the model has no graph");
-    out->v = OQ_NEW_ARRAY(a, oq_io, g->output.n + 1);
-    OQ_TRY_ALLOC(out->v != NULL, err);
-    for (size_t i = 0; i < g->output.n; i++)
-        OQ_TRY(read_io(a, g->output.v[i], &out->v[out->n++], err));
-    return ONQ_OK;
+    oq_map none;
+    oq_map_init(&none, a);
+    return read_ios(a, g->output.v, g->output.n, &none, out, err);
 }
 
 /* ---- texts ---- */

@@ -221,7 +221,7 @@ onq_code oq_collect_finish(oq_collector *c, oq_ranges *out, onq_error *err) {
         if (c->v[i].alias != 0)
             continue;
         warn_left_out(c, &c->v[i]);
-        OQ_GO(cls->emit(&c->options, &c->v[i], &s.answers[i], &out->arena, r, err));
+        OQ_GO(oq_cal_emit(&c->options, &c->v[i], &s.answers[i], &out->arena, r, err));
         widen(&c->options, &c->v[i], r);
         r->nan_from = oq_str_copy(&out->arena, c->v[i].nan_from);
         if (r->nan_from.p == NULL) {

@@ -52,26 +52,17 @@ static onq_code solve(const oq_cal_options *o, const oq_tstat *t, const onq_allo
     x->std = (double)oq_np_round(t->type, std);
     x->lo = (double)h->edges[0];
     x->hi = (double)h->edges[h->n_bins];
+    x->lo_bare = x->hi_bare = true;
     return ONQ_OK;
 }
 
 static onq_code emit(const oq_cal_options *o, const oq_tstat *t, const oq_cal_answer *x,
                      oq_arena *a, oq_range *out, onq_error *err) {
-    const oq_hist *h = &t->hist;
-    if (!oq_num_make_one(a, &out->lowest, t->type, true, x->lo) ||
-        !oq_num_make_one(a, &out->highest, t->type, true, x->hi))
-        return oq_fail_nomem(err);
-    if (o->bounds_only)
-        return ONQ_OK;
+    (void)o;
     if (!oq_num_make_one(a, &out->avg, t->type, false, x->avg) ||
         !oq_num_make_one(a, &out->std, t->type, false, x->std) ||
-        !oq_num_make(a, &out->hist, OQ_INT64, false, h->n_bins) ||
-        !oq_num_make(a, &out->hist_edges, t->type, false, h->n_bins + 1))
+        !oq_cal_put_histogram(t, a, &out->hist, &out->hist_edges))
         return oq_fail_nomem(err);
-    for (size_t i = 0; i < h->n_bins; i++)
-        out->hist.i[i] = (int64_t)h->count[i];
-    for (size_t i = 0; i <= h->n_bins; i++)
-        out->hist_edges.v[i] = (double)h->edges[i];
     return ONQ_OK;
 }
 

@@ -135,19 +135,9 @@ static onq_code solve(const oq_cal_options *o, const oq_tstat *t, const onq_allo
 
 static onq_code emit(const oq_cal_options *o, const oq_tstat *t, const oq_cal_answer *x,
                      oq_arena *a, oq_range *out, onq_error *err) {
-    const oq_hist *h = &t->hist;
-    if (!oq_num_make_one(a, &out->lowest, t->type, x->lo_bare, x->lo) ||
-        !oq_num_make_one(a, &out->highest, t->type, x->hi_bare, x->hi))
-        return oq_fail_nomem(err);
-    if (o->bounds_only)
-        return ONQ_OK;
-    if (!oq_num_make(a, &out->hist, OQ_INT64, false, h->n_bins) ||
-        !oq_num_make(a, &out->bins, t->type, false, h->n_bins + 1))
-        return oq_fail_nomem(err);
-    for (size_t i = 0; i < h->n_bins; i++)
-        out->hist.i[i] = (int64_t)h->count[i];
-    for (size_t i = 0; i <= h->n_bins; i++)
-        out->bins.v[i] = (double)h->edges[i];
+    (void)o;
+    (void)x;
+    OQ_TRY_ALLOC(oq_cal_put_histogram(t, a, &out->hist, &out->bins), err);
     return ONQ_OK;
 }
 

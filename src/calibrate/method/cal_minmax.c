@@ -110,11 +110,8 @@ static onq_code emit(const oq_cal_options *o, const oq_tstat *t, const oq_cal_an
         !oq_num_make(a, &out->highest, t->type, false, t->n_channels))
         return oq_fail_nomem(err);
     if (o->moving_average || o->stride > 0) {
-        oq_arena scratch;
-        oq_arena_init(&scratch, a->alloc);
-        const onq_code rc = from_rows(o, t, &scratch, out->lowest.v, out->highest.v, err);
-        oq_arena_release(&scratch);
-        return rc;
+        OQ_SCRATCH(scratch, a->alloc);
+        return from_rows(o, t, &scratch, out->lowest.v, out->highest.v, err);
     }
     for (size_t i = 0; i < t->n_channels; i++) {
         out->lowest.v[i] = (double)t->lo[i];

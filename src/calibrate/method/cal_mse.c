@@ -141,17 +141,9 @@ static onq_code solve(const oq_cal_options *o, const oq_tstat *t, const onq_allo
             x->lo = -x->hi; /* edges may differ in the last digit */
         else
             oq_cal_clamp(t, x);
+        x->lo_bare = x->hi_bare = false;
     }
     oq_free(a, s.before, (n + 1) * sizeof *s.before);
-    return ONQ_OK;
-}
-
-static onq_code emit(const oq_cal_options *o, const oq_tstat *t, const oq_cal_answer *x,
-                     oq_arena *a, oq_range *out, onq_error *err) {
-    (void)o;
-    if (!oq_num_make_one(a, &out->lowest, t->type, false, x->lo) ||
-        !oq_num_make_one(a, &out->highest, t->type, false, x->hi))
-        return oq_fail_nomem(err);
     return ONQ_OK;
 }
 
@@ -159,5 +151,4 @@ const oq_cal_class oq_cal_mse = {.histogram = true,
                                  .num_bins = 2048,
                                  .num_quantized_bins = 256,
                                  .check = check,
-                                 .solve = solve,
-                                 .emit = emit};
+                                 .solve = solve};

@@ -31,6 +31,31 @@ bool oq_cal_reads_once(const oq_cal_options *o) {
     return !oq_cal_class_of(o->method)->histogram || oq_cal_need_of(o) == OQ_NEED_EXTENT;
 }
 
+onq_code oq_cal_emit(const oq_cal_options *o, const oq_tstat *t, const oq_cal_answer *x,
+                     oq_arena *a, oq_range *out, onq_error *err) {
+    const oq_cal_class *c = oq_cal_class_of(o->method);
+    if (c->histogram) {
+        if (!oq_num_make_one(a, &out->lowest, t->type, x->lo_bare, x->lo) ||
+            !oq_num_make_one(a, &out->highest, t->type, x->hi_bare, x->hi))
+            return oq_fail_nomem(err);
+        if (o->bounds_only || c->emit == NULL)
+            return ONQ_OK;
+    }
+    return c->emit(o, t, x, a, out, err);
+}
+
+bool oq_cal_put_histogram(const oq_tstat *t, oq_arena *a, oq_num *counts, oq_num *edges) {
+    const oq_hist *h = &t->hist;
+    if (!oq_num_make(a, counts, OQ_INT64, false, h->n_bins) ||
+        !oq_num_make(a, edges, t->type, false, h->n_bins + 1))
+        return false;
+    for (size_t i = 0; i < h->n_bins; i++)
+        counts->i[i] = (int64_t)h->count[i];
+    for (size_t i = 0; i <= h->n_bins; i++)
+        edges->v[i] = (double)h->edges[i];
+    return true;
+}
+
 void oq_cal_clamp(const oq_tstat *t, oq_cal_answer *x) {
     if (x->lo < (double)t->min) {
         x->lo = (double)t->min;

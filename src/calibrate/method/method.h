@@ -35,7 +35,8 @@ typedef struct oq_cal_class {
      * any thread. */
     onq_code (*solve)(const oq_cal_options *o, const oq_tstat *t, const onq_allocator *a,
                       oq_cal_answer *out, onq_error *err);
-    /* Puts the answer into a range of the result, in the reference's types. */
+    /* Puts the answer into a range of the result, in the reference's types. Histogram methods: all
+     * but the ends. May be NULL for them. */
     onq_code (*emit)(const oq_cal_options *o, const oq_tstat *t, const oq_cal_answer *x,
                      oq_arena *a, oq_range *out, onq_error *err);
     /* Histogram methods: what the ends of the range depend on. NULL: on all counts. */
@@ -54,6 +55,11 @@ typedef struct oq_cal_class {
 const oq_cal_class *oq_cal_class_of(oq_cal_method m);
 /* What a histogram method needs to answer what the options ask. */
 oq_cal_need oq_cal_need_of(const oq_cal_options *o);
+/* Puts the answer of a method into a range of the result. */
+onq_code oq_cal_emit(const oq_cal_options *o, const oq_tstat *t, const oq_cal_answer *x,
+                     oq_arena *a, oq_range *out, onq_error *err);
+/* The counts and the edges of t's histogram; false when out of memory. */
+bool oq_cal_put_histogram(const oq_tstat *t, oq_arena *a, oq_num *counts, oq_num *edges);
 /* The answer within what the tensor was seen to hold. */
 void oq_cal_clamp(const oq_tstat *t, oq_cal_answer *x);
 /* MinMax: merge_range for one channel of tensors of this type. */

@@ -230,11 +230,7 @@ static onq_code compare_graph_texts(oq_cmp *c, const oq_graph *a, const oq_graph
     if (!oq_str_eq(a->name, b->name))
         OQ_TRY(oq_cmp_found(c, err, OQ_DIFF_METADATA, OQ_S(""), "graph name: '%.*s' vs '%.*s'",
                             OQ_STR(a->name), OQ_STR(b->name)));
-    if (!oq_str_eq(a->doc_string, b->doc_string))
-        OQ_TRY(oq_cmp_found(c, err, OQ_DIFF_DOC, OQ_S(""), "doc_string of the graph"));
-    if (!oq_entries_same(a->metadata_props.v, a->metadata_props.n, b->metadata_props.v,
-                         b->metadata_props.n))
-        OQ_TRY(oq_cmp_found(c, err, OQ_DIFF_METADATA, OQ_S(""), "metadata_props of the graph"));
+    OQ_TRY(oq_cmp_notes(c, OQ_S(""), "graph", OQ_NOTES(a), OQ_NOTES(b), err));
     if (!oq_message_same(OQ_SCHEMA_graph, a, b, but))
         OQ_TRY(oq_cmp_found(c, err, OQ_DIFF_OTHER, OQ_S(""), "unknown fields of the graph"));
     return ONQ_OK;
@@ -276,12 +272,7 @@ static onq_code function_body(oq_cmp *c, oq_function *a, oq_function *b, onq_err
                              b->attribute_proto.v, b->attribute_proto.n, err));
     OQ_TRY(oq_cmp_nodes(c, a->node.v, a->node.n, b->node.v, b->node.n, err));
     OQ_TRY(compare_named(c, &of_infos, ANY(a->value_info), ANY(b->value_info), err));
-    if (!oq_str_eq(a->doc_string, b->doc_string))
-        OQ_TRY(oq_cmp_found(c, err, OQ_DIFF_DOC, a->name, "doc_string of the function"));
-    if (!oq_entries_same(a->metadata_props.v, a->metadata_props.n, b->metadata_props.v,
-                         b->metadata_props.n))
-        OQ_TRY(oq_cmp_found(c, err, OQ_DIFF_METADATA, a->name, "metadata_props of the function"));
-    return ONQ_OK;
+    return oq_cmp_notes(c, a->name, "function", OQ_NOTES(a), OQ_NOTES(b), err);
 }
 
 static onq_code function_pair(oq_cmp *c, void *a, void *b, onq_error *err) {
@@ -350,11 +341,7 @@ static onq_code compare_model_texts(oq_cmp *c, onq_error *err) {
         OQ_TRY(oq_cmp_found(c, err, OQ_DIFF_PRODUCER, OQ_S(""), "'%.*s %.*s' vs '%.*s %.*s'",
                             OQ_STR(a->producer_name), OQ_STR(a->producer_version),
                             OQ_STR(b->producer_name), OQ_STR(b->producer_version)));
-    if (!oq_str_eq(a->doc_string, b->doc_string))
-        OQ_TRY(oq_cmp_found(c, err, OQ_DIFF_DOC, OQ_S(""), "doc_string of the model"));
-    if (!oq_entries_same(a->metadata_props.v, a->metadata_props.n, b->metadata_props.v,
-                         b->metadata_props.n))
-        OQ_TRY(oq_cmp_found(c, err, OQ_DIFF_METADATA, OQ_S(""), "metadata_props of the model"));
+    OQ_TRY(oq_cmp_notes(c, OQ_S(""), "model", OQ_NOTES(a), OQ_NOTES(b), err));
     static const uint16_t but[] = {1, 2, 3, 6, 7, 8, 14, 20, 25, 0};
     if (!oq_message_same(OQ_SCHEMA_model_proto, a, b, but))
         OQ_TRY(oq_cmp_found(c, err, OQ_DIFF_OTHER, OQ_S(""),

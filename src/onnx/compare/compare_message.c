@@ -94,11 +94,13 @@ bool oq_message_same(oq_schema_id id, const void *a, const void *b, const uint16
     return x == NULL && y == NULL;
 }
 
-bool oq_entries_same(oq_entry *const *a, size_t n, oq_entry *const *b, size_t m) {
-    if (n != m)
-        return false;
-    for (size_t i = 0; i < n; i++)
-        if (!oq_message_same(OQ_SCHEMA_entry, a[i], b[i], NULL))
-            return false;
-    return true;
+onq_code oq_cmp_notes(oq_cmp *c, oq_str name, const char *what, oq_notes a, oq_notes b,
+                      onq_error *err) {
+    bool same = a.n == b.n;
+    for (size_t i = 0; same && i < a.n; i++)
+        same = oq_message_same(OQ_SCHEMA_entry, a.v[i], b.v[i], NULL);
+    if (!oq_str_eq(a.doc_string, b.doc_string))
+        OQ_TRY(oq_cmp_found(c, err, OQ_DIFF_DOC, name, "doc_string of the %s", what));
+    return same ? ONQ_OK
+                : oq_cmp_found(c, err, OQ_DIFF_METADATA, name, "metadata_props of the %s", what);
 }

@@ -179,11 +179,7 @@ onq_code oq_cmp_operator(oq_cmp *c, const oq_node *a, const oq_node *b, onq_erro
                             OQ_STR(b->domain), b->domain.n > 0 ? ":" : "", OQ_STR(b->op_type)));
     OQ_TRY(oq_cmp_attributes(c, owner, a->attribute.v, a->attribute.n, b->attribute.v,
                              b->attribute.n, err));
-    if (!oq_str_eq(a->doc_string, b->doc_string))
-        OQ_TRY(oq_cmp_found(c, err, OQ_DIFF_DOC, owner, "doc_string of the node"));
-    if (!oq_entries_same(a->metadata_props.v, a->metadata_props.n, b->metadata_props.v,
-                         b->metadata_props.n))
-        OQ_TRY(oq_cmp_found(c, err, OQ_DIFF_METADATA, owner, "metadata_props of the node"));
+    OQ_TRY(oq_cmp_notes(c, owner, "node", OQ_NOTES(a), OQ_NOTES(b), err));
     static const uint16_t but[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 0};
     if (!oq_message_same(OQ_SCHEMA_node, a, b, but))
         OQ_TRY(

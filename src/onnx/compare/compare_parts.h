@@ -45,7 +45,18 @@ onq_code oq_cmp_found(oq_cmp *c, onq_error *err, oq_diff_kind kind, oq_str name,
 /* Equal in all fields; an absent scalar or text equals its default. Unknown fields count. Fields
  * named in `but` (numbers, 0 at the end, or NULL) do not. */
 bool oq_message_same(oq_schema_id id, const void *a, const void *b, const uint16_t *but);
-bool oq_entries_same(oq_entry *const *a, size_t n, oq_entry *const *b, size_t m);
+
+/* What any message may say about itself. */
+typedef struct oq_notes {
+    oq_str doc_string;
+    oq_entry *const *v; /* metadata_props */
+    size_t n;
+} oq_notes;
+#define OQ_NOTES(m) ((oq_notes){(m)->doc_string, (m)->metadata_props.v, (m)->metadata_props.n})
+
+/* Reports what differs; `what` is the kind of message. */
+onq_code oq_cmp_notes(oq_cmp *c, oq_str name, const char *what, oq_notes a, oq_notes b,
+                      onq_error *err);
 
 /* ---- compare_tensor.c ---- */
 

@@ -157,11 +157,7 @@ onq_code oq_cmp_tensor(oq_cmp *c, oq_diff_kind kind, oq_str name, const char *wh
         dims_text(y, sizeof y, b);
         return oq_cmp_found(c, err, kind, name, "%s%s vs %s", what, x, y);
     }
-    if (!oq_str_eq(a->doc_string, b->doc_string))
-        OQ_TRY(oq_cmp_found(c, err, OQ_DIFF_DOC, name, "doc_string of the tensor"));
-    if (!oq_entries_same(a->metadata_props.v, a->metadata_props.n, b->metadata_props.v,
-                         b->metadata_props.n))
-        OQ_TRY(oq_cmp_found(c, err, OQ_DIFF_METADATA, name, "metadata_props of the tensor"));
+    OQ_TRY(oq_cmp_notes(c, name, "tensor", OQ_NOTES(a), OQ_NOTES(b), err));
     const oq_diff_kind of_value = kind == OQ_DIFF_INITIALIZER ? OQ_DIFF_VALUE : kind;
     if (a->data_type.v == OQ_STRING)
         return compare_strings(c, of_value, name, what, a, b, err);
