@@ -3,9 +3,7 @@
  */
 #include "base/alloc.h"
 
-static void *libc_resize(void *ctx, void *p, size_t old_size, size_t new_size) {
-    (void)ctx;
-    (void)old_size;
+static void *libc_resize(void *ctx OQ_UNUSED, void *p, size_t old_size OQ_UNUSED, size_t new_size) {
     if (new_size == 0) {
         free(p);
         return NULL;

@@ -10,14 +10,9 @@
 
 #include <strings.h>
 
-static void drop_log(void *ctx, int severity, const char *category, const char *id,
-                     const char *place, const char *text) {
-    (void)ctx;
-    (void)severity;
-    (void)category;
-    (void)id;
-    (void)place;
-    (void)text;
+static void drop_log(void *ctx OQ_UNUSED, int severity OQ_UNUSED, const char *category OQ_UNUSED,
+                     const char *id OQ_UNUSED, const char *place OQ_UNUSED,
+                     const char *text OQ_UNUSED) {
 }
 
 /* ---- options of a session ---- */
@@ -276,9 +271,8 @@ static onq_code create_from_graph(ort_session *s, OrtSessionOptions *o,
     return rc;
 }
 
-static onq_code note_external(void *ctx, oq_tensor *t, bool in_attribute, onq_error *err) {
-    (void)in_attribute;
-    (void)err;
+static onq_code note_external(void *ctx, oq_tensor *t, bool in_attribute OQ_UNUSED,
+                              onq_error *err OQ_UNUSED) {
     *(bool *)ctx |= oq_tensor_is_external(t);
     return ONQ_OK;
 }

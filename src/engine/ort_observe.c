@@ -48,53 +48,39 @@ static const char *get_provider(const oq_ort_custom_op *op) {
 }
 
 /* Any type; the output's follows from the input's. */
-static int get_type(const oq_ort_custom_op *op, size_t i) {
-    (void)op;
-    (void)i;
+static int get_type(const oq_ort_custom_op *op OQ_UNUSED, size_t i OQ_UNUSED) {
     return 0;
 }
 
-static int get_token_type(const oq_ort_custom_op *op, size_t i) {
-    (void)op;
-    (void)i;
+static int get_token_type(const oq_ort_custom_op *op OQ_UNUSED, size_t i OQ_UNUSED) {
     return OQ_FLOAT;
 }
 
-static int get_half_type(const oq_ort_custom_op *op, size_t i) {
-    (void)op;
-    (void)i;
+static int get_half_type(const oq_ort_custom_op *op OQ_UNUSED, size_t i OQ_UNUSED) {
     return OQ_FLOAT16; /* the runtime's number is ONNX's */
 }
 
-static size_t get_count(const oq_ort_custom_op *op) {
-    (void)op;
+static size_t get_count(const oq_ort_custom_op *op OQ_UNUSED) {
     return 1;
 }
 
-static int get_variadic(const oq_ort_custom_op *op, size_t i) {
-    (void)op;
-    (void)i;
+static int get_variadic(const oq_ort_custom_op *op OQ_UNUSED, size_t i OQ_UNUSED) {
     return OQ_ORT_VARIADIC;
 }
 
-static int get_zero(const oq_ort_custom_op *op, size_t i) {
-    (void)op;
-    (void)i;
+static int get_zero(const oq_ort_custom_op *op OQ_UNUSED, size_t i OQ_UNUSED) {
     return 0; /* a required input or output; the default memory */
 }
 
-static int get_one(const oq_ort_custom_op *op) {
-    (void)op;
+static int get_one(const oq_ort_custom_op *op OQ_UNUSED) {
     return 1;
 }
 
-static int get_false(const oq_ort_custom_op *op) {
-    (void)op;
+static int get_false(const oq_ort_custom_op *op OQ_UNUSED) {
     return 0;
 }
 
-static int get_last_version(const oq_ort_custom_op *op) {
-    (void)op;
+static int get_last_version(const oq_ort_custom_op *op OQ_UNUSED) {
     return INT32_MAX;
 }
 
@@ -108,9 +94,8 @@ static void destroy(void *p) {
         oq_free(k->owner->alloc, k, kernel_bytes(k->n));
 }
 
-static OrtStatus *create(const oq_ort_custom_op *op, const void *api_table,
+static OrtStatus *create(const oq_ort_custom_op *op, const void *api_table OQ_UNUSED,
                          const OrtKernelInfo *info, void **out) {
-    (void)api_table;
     ort_observe *owner = ((const ort_observe_op *)(const void *)op)->owner;
     const oq_ort_api *api = owner->api;
     size_t n = 0;
@@ -268,9 +253,7 @@ static size_t get_alias_map(int **in, int **out) {
     return 1;
 }
 
-static void release_alias_map(int *in, int *out) {
-    (void)in;
-    (void)out;
+static void release_alias_map(int *in OQ_UNUSED, int *out OQ_UNUSED) {
 }
 
 void oq_ort_observe_init(ort_observe *o, const oq_ort_api *api, const onq_allocator *alloc,

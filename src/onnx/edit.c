@@ -138,8 +138,7 @@ typedef struct renames {
     const oq_str *to;
 } renames;
 
-static onq_code replace_mention(void *ctx, oq_str *name, onq_error *err) {
-    (void)err;
+static onq_code replace_mention(void *ctx, oq_str *name, onq_error *err OQ_UNUSED) {
     const renames *r = ctx;
     const uint32_t i = oq_map_find(r->map, *name);
     if (i != OQ_MAP_NONE)

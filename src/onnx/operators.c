@@ -96,8 +96,7 @@ bool oq_op_channel_axis(const oq_node *n, int64_t *axis) {
     return true;
 }
 
-static onq_code see_random(void *ctx, oq_graph *g, onq_error *err) {
-    (void)err;
+static onq_code see_random(void *ctx, oq_graph *g, onq_error *err OQ_UNUSED) {
     for (size_t i = 0; i < g->node.n; i++)
         *(bool *)ctx |= oq_op_traits_of(g->node.v[i]->op_type)->random;
     return ONQ_OK;

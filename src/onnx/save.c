@@ -399,9 +399,8 @@ static onq_code place_all(writer *w, const char *path, onq_error *err) {
 
 /* ---- the model file ---- */
 
-static onq_code find_external(void *ctx, oq_tensor *t, bool in_attribute, onq_error *err) {
-    (void)in_attribute;
-    (void)err;
+static onq_code find_external(void *ctx, oq_tensor *t, bool in_attribute OQ_UNUSED,
+                              onq_error *err OQ_UNUSED) {
     if (oq_tensor_is_external(t))
         *(bool *)ctx = true;
     return ONQ_OK;
@@ -497,8 +496,7 @@ onq_code oq_model_save(oq_model *m, const char *path, const oq_save_options *opt
 
 /* ---- encoding into memory ---- */
 
-static onq_code swap_placed(void *ctx, oq_tensor *t, bool in_attribute, onq_error *err) {
-    (void)in_attribute;
+static onq_code swap_placed(void *ctx, oq_tensor *t, bool in_attribute OQ_UNUSED, onq_error *err) {
     if (t->place != NULL)
         return swap_external(ctx, t, t->place, err);
     return ONQ_OK;

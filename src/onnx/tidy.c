@@ -14,9 +14,7 @@ static int by_name(const void *a, const void *b) {
 }
 
 /* Rebuilds nodes that hold graphs as the reference does. */
-static onq_code renew_owners(void *ctx, oq_graph *g, onq_error *err) {
-    (void)ctx;
-    (void)err;
+static onq_code renew_owners(void *ctx OQ_UNUSED, oq_graph *g, onq_error *err OQ_UNUSED) {
     for (size_t i = 0; i < g->node.n; i++) {
         oq_node *n = g->node.v[i];
         bool holds = false;

@@ -32,8 +32,7 @@ static void change_dims(const oq_value_info *v, const dim_change *c) {
     }
 }
 
-static onq_code change_graph(void *ctx, oq_graph *g, onq_error *err) {
-    (void)err;
+static onq_code change_graph(void *ctx, oq_graph *g, onq_error *err OQ_UNUSED) {
     for (size_t i = 0; i < g->input.n; i++)
         change_dims(g->input.v[i], ctx);
     for (size_t i = 0; i < g->output.n; i++)

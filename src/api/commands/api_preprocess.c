@@ -279,8 +279,7 @@ static onq_code halve(run *r, onq_error *err) {
     return ONQ_OK;
 }
 
-static onq_code add_nodes(void *ctx, oq_graph *g, onq_error *err) {
-    (void)err;
+static onq_code add_nodes(void *ctx, oq_graph *g, onq_error *err OQ_UNUSED) {
     *(size_t *)ctx += g->node.n;
     return ONQ_OK;
 }

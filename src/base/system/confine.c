@@ -112,9 +112,7 @@ static onq_code limit_files(const oq_confine *c, bool *done, onq_error *err) {
 
 #else
 
-static onq_code limit_files(const oq_confine *c, bool *done, onq_error *err) {
-    (void)c;
-    (void)err;
+static onq_code limit_files(const oq_confine *c OQ_UNUSED, bool *done, onq_error *err OQ_UNUSED) {
     *done = false;
     return ONQ_OK;
 }

@@ -24,10 +24,8 @@ onq_code oq_temp_make(oq_arena *a, const char **path, onq_error *err) {
     return ONQ_OK;
 }
 
-static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *ftw) {
-    (void)st;
-    (void)kind;
-    (void)ftw;
+static int remove_one(const char *path, const struct stat *st OQ_UNUSED, int kind OQ_UNUSED,
+                      struct FTW *ftw OQ_UNUSED) {
     (void)remove(path);
     return 0;
 }

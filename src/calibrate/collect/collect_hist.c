@@ -208,8 +208,7 @@ static void count_padded(const oq_collector *c, oq_tstat *t) {
     oq_hist_add_zeros(&t->next, t->extent.count - from->extent.count);
 }
 
-onq_code oq_collect_end_chunk(oq_collector *c, onq_error *err) {
-    (void)err;
+onq_code oq_collect_end_chunk(oq_collector *c, onq_error *err OQ_UNUSED) {
     for (size_t i = 0; i < c->n; i++)
         if (c->v[i].has_next && oq_tstat_follows(&c->v[i]))
             count_padded(c, &c->v[i]);

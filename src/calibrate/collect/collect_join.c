@@ -141,8 +141,7 @@ typedef struct solving {
     oq_cal_answer *answers;
 } solving;
 
-static onq_code solve_task(void *ctx, size_t i, unsigned worker, onq_error *err) {
-    (void)worker;
+static onq_code solve_task(void *ctx, size_t i, unsigned worker OQ_UNUSED, onq_error *err) {
     solving *s = ctx;
     oq_collector *c = s->c;
     if (c->v[i].alias != 0 || was_not_run(c, &c->v[i]))

@@ -56,9 +56,8 @@ static onq_code solve(const oq_cal_options *o, const oq_tstat *t, const onq_allo
     return ONQ_OK;
 }
 
-static onq_code emit(const oq_cal_options *o, const oq_tstat *t, const oq_cal_answer *x,
+static onq_code emit(const oq_cal_options *o OQ_UNUSED, const oq_tstat *t, const oq_cal_answer *x,
                      oq_arena *a, oq_range *out, onq_error *err) {
-    (void)o;
     if (!oq_num_make_one(a, &out->avg, t->type, false, x->avg) ||
         !oq_num_make_one(a, &out->std, t->type, false, x->std) ||
         !oq_cal_put_histogram(t, a, &out->hist, &out->hist_edges))
@@ -66,8 +65,7 @@ static onq_code emit(const oq_cal_options *o, const oq_tstat *t, const oq_cal_an
     return ONQ_OK;
 }
 
-static oq_cal_need bounds_need(const oq_cal_options *o) {
-    (void)o;
+static oq_cal_need bounds_need(const oq_cal_options *o OQ_UNUSED) {
     return OQ_NEED_EXTENT;
 }
 

@@ -133,10 +133,8 @@ static onq_code solve(const oq_cal_options *o, const oq_tstat *t, const onq_allo
     return ONQ_OK;
 }
 
-static onq_code emit(const oq_cal_options *o, const oq_tstat *t, const oq_cal_answer *x,
-                     oq_arena *a, oq_range *out, onq_error *err) {
-    (void)o;
-    (void)x;
+static onq_code emit(const oq_cal_options *o OQ_UNUSED, const oq_tstat *t,
+                     const oq_cal_answer *x OQ_UNUSED, oq_arena *a, oq_range *out, onq_error *err) {
     OQ_TRY_ALLOC(oq_cal_put_histogram(t, a, &out->hist, &out->bins), err);
     return ONQ_OK;
 }

@@ -100,9 +100,8 @@ static onq_code from_rows(const oq_cal_options *o, const oq_tstat *t, oq_arena *
     return ONQ_OK;
 }
 
-static onq_code emit(const oq_cal_options *o, const oq_tstat *t, const oq_cal_answer *x,
+static onq_code emit(const oq_cal_options *o, const oq_tstat *t, const oq_cal_answer *x OQ_UNUSED,
                      oq_arena *a, oq_range *out, onq_error *err) {
-    (void)x;
     if (t->n_samples == 0)
         return oq_fail(err, ONQ_E_INVALID, "tensor '%.*s' was not seen in any sample",
                        OQ_STR(t->name));

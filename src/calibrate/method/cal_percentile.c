@@ -43,10 +43,8 @@ static uint64_t total_of(const oq_hist *h) {
     return total;
 }
 
-static onq_code solve(const oq_cal_options *o, const oq_tstat *t, const onq_allocator *a,
-                      oq_cal_answer *x, onq_error *err) {
-    (void)a;
-    (void)err;
+static onq_code solve(const oq_cal_options *o, const oq_tstat *t, const onq_allocator *a OQ_UNUSED,
+                      oq_cal_answer *x, onq_error *err OQ_UNUSED) {
     const oq_hist *h = &t->hist;
     const uint64_t total = total_of(h);
     x->hi = (double)h->edges[edge_of(h, total, upper_share(o))];
@@ -60,10 +58,8 @@ static onq_code solve(const oq_cal_options *o, const oq_tstat *t, const onq_allo
     return ONQ_OK;
 }
 
-static onq_code emit(const oq_cal_options *o, const oq_tstat *t, const oq_cal_answer *x,
-                     oq_arena *a, oq_range *out, onq_error *err) {
-    (void)o;
-    (void)x;
+static onq_code emit(const oq_cal_options *o OQ_UNUSED, const oq_tstat *t,
+                     const oq_cal_answer *x OQ_UNUSED, oq_arena *a, oq_range *out, onq_error *err) {
     if (!oq_num_make_one(a, &out->hist, OQ_INT64, true, (double)t->hist.count[0]) ||
         !oq_num_make_one(a, &out->bins, OQ_INT64, true, (double)t->hist.count[1]))
         return oq_fail_nomem(err);

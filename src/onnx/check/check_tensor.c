@@ -93,8 +93,7 @@ static onq_code check_payload(oq_model *m, oq_tensor *t, uint64_t count, onq_err
     return ONQ_OK;
 }
 
-onq_code oq_check_tensor(void *ctx, oq_tensor *t, bool in_attribute, onq_error *err) {
-    (void)in_attribute;
+onq_code oq_check_tensor(void *ctx, oq_tensor *t, bool in_attribute OQ_UNUSED, onq_error *err) {
     oq_check *c = ctx;
     if (t->data_type.v == OQ_UNDEFINED)
         return oq_fail(err, ONQ_E_INVALID, "tensor '%.*s' has no data type", OQ_STR(t->name));

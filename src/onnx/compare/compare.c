@@ -161,8 +161,7 @@ static onq_code compare_named(oq_cmp *c, const named *k, oq_vec_any a, oq_vec_an
 
 #define ANY(list) ((oq_vec_any){(list).v, (list).n, (list).cap})
 
-static oq_str tensor_name(oq_cmp *c, void *x) {
-    (void)c;
+static oq_str tensor_name(oq_cmp *c OQ_UNUSED, void *x) {
     return ((oq_tensor *)x)->name;
 }
 
@@ -170,8 +169,7 @@ static onq_code tensor_pair(oq_cmp *c, void *a, void *b, onq_error *err) {
     return oq_cmp_tensor(c, OQ_DIFF_INITIALIZER, tensor_name(c, a), "", a, b, err);
 }
 
-static oq_str sparse_name(oq_cmp *c, void *x) {
-    (void)c;
+static oq_str sparse_name(oq_cmp *c OQ_UNUSED, void *x) {
     const oq_sparse *s = x;
     return s->values != NULL ? s->values->name : OQ_S("");
 }
@@ -192,8 +190,7 @@ static onq_code sparse_pair(oq_cmp *c, void *a, void *b, onq_error *err) {
     return ONQ_OK;
 }
 
-static oq_str info_name(oq_cmp *c, void *x) {
-    (void)c;
+static oq_str info_name(oq_cmp *c OQ_UNUSED, void *x) {
     return ((oq_value_info *)x)->name;
 }
 
@@ -204,8 +201,7 @@ static onq_code info_pair(oq_cmp *c, void *a, void *b, onq_error *err) {
     return tell_types(c, OQ_DIFF_VALUE_INFO, x->name, x->type, y->type, err);
 }
 
-static oq_str annotation_name(oq_cmp *c, void *x) {
-    (void)c;
+static oq_str annotation_name(oq_cmp *c OQ_UNUSED, void *x) {
     return ((oq_annotation *)x)->tensor_name;
 }
 

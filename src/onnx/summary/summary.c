@@ -72,8 +72,7 @@ static onq_code count_external(tensor_walk *t, const oq_tensor *x, uint64_t byte
     return ONQ_OK;
 }
 
-static onq_code count_tensor(void *ctx, oq_tensor *x, bool in_attribute, onq_error *err) {
-    (void)in_attribute;
+static onq_code count_tensor(void *ctx, oq_tensor *x, bool in_attribute OQ_UNUSED, onq_error *err) {
     tensor_walk *t = ctx;
     oq_summary *s = t->w->s;
     uint64_t count, bytes = 0;

@@ -41,9 +41,8 @@ static onq_code each_constant(sharing *s, oq_graph *g, constant_fn fn, onq_error
     return ONQ_OK;
 }
 
-static onq_code see_weight(sharing *s, oq_graph *g, oq_str name, const oq_tensor *t,
+static onq_code see_weight(sharing *s, oq_graph *g OQ_UNUSED, oq_str name, const oq_tensor *t,
                            onq_error *err) {
-    (void)g;
     s->elements += count(t);
     return oq_map_put(&s->weights, name, 0) ? ONQ_OK : oq_fail_nomem(err);
 }

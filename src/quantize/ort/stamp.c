@@ -23,8 +23,7 @@ onq_code oq_stamp_inferred(oq_model *m, onq_error *err) {
     return oq_prep_mark_first(m, OQ_S("onnx.infer"), OQ_S("onnxruntime.quant"), err);
 }
 
-static onq_code reload(void *ctx, oq_graph *g, onq_error *err) {
-    (void)ctx;
+static onq_code reload(void *ctx OQ_UNUSED, oq_graph *g, onq_error *err) {
     for (size_t i = 0; i < g->initializer.n; i++) {
         oq_tensor *t = g->initializer.v[i];
         uint64_t size = 0;

@@ -309,8 +309,7 @@ static bool has_its_name(const oq_qdq *q, uint32_t user, uint32_t node) {
                : oq_str_eq(oq_qdq_node_at(q, user)->name, oq_qdq_node_at(q, node)->name);
 }
 
-static bool is_itself(const oq_qdq *q, uint32_t user, uint32_t node) {
-    (void)q;
+static bool is_itself(const oq_qdq *q OQ_UNUSED, uint32_t user, uint32_t node) {
     return user == node;
 }
 

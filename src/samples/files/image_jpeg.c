@@ -34,17 +34,13 @@ static void on_error(j_common_ptr j) {
     longjmp(d->back, 1);
 }
 
-static void on_message(j_common_ptr j, int level) {
-    (void)j;
-    (void)level;
+static void on_message(j_common_ptr j OQ_UNUSED, int level OQ_UNUSED) {
 }
 
-static void no_output(j_common_ptr j) {
-    (void)j;
+static void no_output(j_common_ptr j OQ_UNUSED) {
 }
 
-static void init_source(j_decompress_ptr j) {
-    (void)j;
+static void init_source(j_decompress_ptr j OQ_UNUSED) {
 }
 
 static boolean fill_buffer(j_decompress_ptr j) {

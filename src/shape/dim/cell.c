@@ -237,8 +237,7 @@ oq_cell oq_cell_not(oq_rctx *c, oq_cell a, oq_cell b) {
     return x < 0 ? oq_cell_unknown() : bool_cell(x == 0);
 }
 
-oq_cell oq_cell_neg(oq_rctx *c, oq_cell a, oq_cell b) {
-    (void)b;
+oq_cell oq_cell_neg(oq_rctx *c, oq_cell a, oq_cell b OQ_UNUSED) {
     return combine(c, oq_cell_int(oq_sdim_num(0)), a, -1);
 }
 
@@ -255,16 +254,14 @@ oq_cell oq_cell_sign(oq_rctx *c, oq_cell a, oq_cell b) {
     return o == 2 ? oq_cell_unknown() : oq_cell_int(oq_sdim_num(o));
 }
 
-oq_cell oq_cell_floor(oq_rctx *c, oq_cell a, oq_cell b) {
-    (void)b;
+oq_cell oq_cell_floor(oq_rctx *c, oq_cell a, oq_cell b OQ_UNUSED) {
     if (a.den == 0)
         return real_cell(c, floor(a.r));
     return is_exact(a) ? oq_cell_int(oq_sdim_floordiv(c->ds, a.d, oq_sdim_num(a.den)))
                        : oq_cell_unknown();
 }
 
-oq_cell oq_cell_ceil(oq_rctx *c, oq_cell a, oq_cell b) {
-    (void)b;
+oq_cell oq_cell_ceil(oq_rctx *c, oq_cell a, oq_cell b OQ_UNUSED) {
     if (a.den == 0)
         return real_cell(c, ceil(a.r));
     return is_exact(a) ? oq_cell_int(oq_sdim_ceildiv(c->ds, a.d, oq_sdim_num(a.den)))
