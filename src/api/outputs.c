@@ -180,7 +180,7 @@ typedef struct data_search {
     bool found;
 } data_search;
 
-/* Data that cannot be opened is for who reads it to report. */
+/* Data that cannot be opened is reported by the code that reads it. */
 static onq_code look_for_path(void *ctx, oq_tensor *t, bool in_attribute, onq_error *err) {
     data_search *s = ctx;
     const oq_file *file = NULL;

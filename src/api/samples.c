@@ -137,7 +137,7 @@ static void warn_of_images(oq_job *job, const oq_source *s) {
 onq_code oq_job_open_source(oq_job *job, const oq_source_options *o, oq_source **out,
                             onq_error *err) {
     OQ_TRY(oq_source_open(job->env, o, out, err));
-    if (job->env->log_fn == NULL) /* what nobody hears is not said */
+    if (job->env->log_fn == NULL) /* nobody listens: skip the warnings */
         return ONQ_OK;
     if (!oq_source_has_images(*out))
         warn_of_images(job, *out);

@@ -17,8 +17,8 @@
  * Memory does not grow with the samples: each tensor is folded into its collector while the model
  * runs. A histogram needs the range of all samples. If they fit into `memory` they are kept for
  * that; else they are counted over the range so far once that seems to have stopped growing, and
- * run a second time where it had not; the result is the same. Who asks for the ends of the ranges
- * alone (`bounds_only`) gets most of them without counting. Several samples run at once, and that
+ * run a second time where it had not; the result is the same. A caller that needs only the ends of
+ * the ranges (`bounds_only`) gets most of them without counting. Several samples run at once, which
  * does not change a bit either.
  */
 #pragma once
@@ -50,8 +50,8 @@ typedef struct oq_cal_options {
     uint64_t memory;
     uint64_t jobs; /* samples that run at once; 0: as many as there are threads and memory for */
     bool inner;    /* tensors inside If, Loop and Scan too; one that is never seen gets no range */
-    /* Only `lowest` and `highest` are asked for, to the same bits: what a method keeps besides is not
-     * computed, and samples need not be counted where the ends do not depend on that. */
+    /* Only `lowest` and `highest` are asked for, to the same bits: what a method keeps besides is
+     * not computed, and samples need not be counted where the ends do not depend on that. */
     bool bounds_only;
     /* The optimised graph, and `only` or what is left of the tensors when Relu and Clip lose
      * theirs. */

@@ -5,9 +5,9 @@
  * they are joined as those of different shares are: the ranges have the same bits.
  *
  * A histogram is looked at twice. In the first pass samples are kept if memory allows that for all
- * of them (keep.h); else they are counted ahead (ahead.h) once the ranges have stopped growing. What
- * became of each is noted by its number; those that were not counted, or over too narrow a range,
- * run again, and of these only the tensors it concerns are counted.
+ * of them (keep.h); else they are counted ahead (ahead.h) once the ranges have stopped growing.
+ * What became of each is noted by its number; those that were not counted, or over too narrow a
+ * range, run again, and of these only the tensors it concerns are counted.
  */
 #include "calibrate/runner.h"
 

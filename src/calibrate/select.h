@@ -21,8 +21,7 @@ typedef struct oq_cal_targets {
 } oq_cal_targets;
 
 /* In the arena; names are views of the model. `known` is what onnx infers of it; NULL: inferred
- * here. ONQ_E_UNSUPPORTED when there is nothing to
- * calibrate. */
+ * here. ONQ_E_UNSUPPORTED when there is nothing to calibrate. */
 onq_code oq_cal_select(oq_model *m, const oq_shapes *known, const oq_cal_options *o, oq_arena *a,
                        oq_cal_targets *out, onq_error *err);
 /* Fills in `padded` and `pads`, in the main graph. */

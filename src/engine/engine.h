@@ -15,9 +15,8 @@
  *     oq_engine_close(engine);
  *
  * A session belongs to one thread at a time; oq_session_share gives another thread one of the same
- * model (flight.h runs samples so). Sessions do not copy the model's weights: initializers
- * that lie in a file stay there and the runtime maps them; the model and its files must outlive the
- * session.
+ * model (flight.h runs samples so). Sessions do not copy the model's weights: initializers that lie
+ * in a file stay there and the runtime maps them; the model and its files must outlive the session.
  */
 #pragma once
 
@@ -80,8 +79,8 @@ typedef struct oq_session_options {
      * most). */
     const char *save_external;
     /* A run stays on the thread that calls it, until oq_session_wake. Work is cut up as for
-     * n_threads all the same, so the results have the same bits. For who runs several samples at
-     * once. */
+     * n_threads all the same, so the results have the same bits. For callers that run several
+     * samples at once. */
     bool alone;
     bool no_spinning;     /* the runtime's threads sleep between nodes instead of waiting busily */
     bool no_memory_reuse; /* memory arena and patterns off: smaller peak, slower */

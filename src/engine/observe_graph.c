@@ -250,9 +250,8 @@ static onq_code observe_graph(void *ctx, oq_graph *g, onq_error *err) {
         *v++ = p.first.v[i];
     for (size_t i = 0; i < p.all.n; i++)
         *v++ = p.all.v[i];
-    /* The runtime starts with the last node that nothing reads and what that needs. In this
-     * order an observer runs as soon as its tensors are there, and they need not live until the
-     * end. */
+    /* The runtime starts with the last node that nothing reads and what that needs. In this order
+     * an observer runs as soon as its tensors are there, and they need not live until the end. */
     for (size_t i = p.beside.n; i-- > 0;)
         *v++ = p.beside.v[i];
     for (size_t i = 0; i < p.groups.n; i++)

@@ -186,8 +186,8 @@ static onq_code set_options(ort_session *s, OrtSessionOptions *o, const oq_sessi
         OQ_TRY(oq_ort_check(api, api->DisableCpuMemArena(o), err, "options"));
         OQ_TRY(oq_ort_check(api, api->DisableMemPattern(o), err, "options"));
     }
-    /* Observers run on one thread. The others would spin meanwhile, and take the time of who has
-     * work. */
+    /* Observers run on one thread. Without this the others would spin meanwhile, and take time from
+     * threads that have work. */
     if (so->observer != NULL)
         OQ_TRY(oq_ort_check(api,
                             api->AddSessionConfigEntry(o, "session.intra_op.allow_spinning", "0"),
@@ -431,7 +431,8 @@ static void session_wake(oq_session *base) {
 
 /*
  * The runtime counts the users of its environment, but takes it down after the last one outside of
- * its lock: who asks for one meanwhile is refused. So engines start and end one at a time.
+ * its lock: a thread that asks for one meanwhile is refused. So engines start and end one at a
+ * time.
  */
 static pthread_mutex_t environment = PTHREAD_MUTEX_INITIALIZER;
 

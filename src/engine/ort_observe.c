@@ -5,10 +5,11 @@
  * tensor. ObserveGroup shows any number of tensors, one after the other, and gives out an empty one
  * for the next group to wait for.
  *
- * The output of Observe is declared an alias of its input (get_alias_map), so the runtime gives both
- * one buffer: nothing is copied and the tensor lives as long as it would without the observer. Where
- * the runtime must keep them apart the bytes are copied. A callback that fails stops the run; its
- * error is kept in the session's ort_observe, because the runtime's own status carries only a text.
+ * The output of Observe is declared an alias of its input (get_alias_map), so the runtime gives
+ * both one buffer: nothing is copied and the tensor lives as long as it would without the observer.
+ * Where the runtime must keep them apart the bytes are copied. A callback that fails stops the run;
+ * its error is kept in the session's ort_observe, because the runtime's own status carries only a
+ * text.
  */
 #include "engine/ort_private.h"
 

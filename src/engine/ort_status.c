@@ -60,8 +60,9 @@ static void lift_nodes(char *out, size_t cap, const char *text) {
         snprintf(out + n, cap - n, "%s", text);
 }
 
-/* An error that the runtime threw on begins with the C++ function that threw; its own words come after
- * a mark and a number: "...Graph::Graph(...) [ONNXRuntimeError] : 10 : INVALID_GRAPH : Unsupported". */
+/* An error that the runtime threw on begins with the C++ function that threw; its own words come
+ * after a mark and a number: "...Graph::Graph(...) [ONNXRuntimeError] : 10 : INVALID_GRAPH :
+ * Unsupported". */
 static const char *inner_words(const char *message) {
     static const char mark[] = "[ONNXRuntimeError] : ";
     const char *at = strstr(message, mark);

@@ -18,7 +18,7 @@ static void *thread_main(void *p) {
     return NULL;
 }
 
-/* One that cannot be had is missed by nobody. */
+/* If a thread cannot be created, the others do its work. */
 static void start(ort_worker *k) {
     if (!k->started && !k->ended)
         k->started = pthread_create(&k->thread, NULL, thread_main, k) == 0;

@@ -114,8 +114,8 @@ static bool find_in_file(const oq_model *m, const oq_tensor *t, oq_span *out) {
     return out->p != NULL && is_inside(&m->file, out->p, out->n);
 }
 
-/* The bytes of a tensor that memory has. What a producer makes lives as long as the session is being
- * made, not as long as the model. */
+/* The bytes of a tensor that memory has. What a producer makes lives as long as the session is
+ * being made, not as long as the model. */
 static onq_code make_bytes(placer *p, oq_tensor *t, oq_span *out, onq_error *err) {
     const oq_producer *producer = t->raw_data.producer;
     if (producer == NULL)

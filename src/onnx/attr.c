@@ -15,8 +15,7 @@ oq_attribute *oq_attr_find(const oq_node *n, const char *name) {
     return NULL;
 }
 
-/* The attribute if it holds a value of that type; `set` says whether the type's field is
- * filled. */
+/* The attribute if it holds a value of that type; `set` says whether the type's field is filled. */
 static const oq_attribute *find_typed(const oq_node *n, const char *name, oq_attr_type type) {
     const oq_attribute *a = oq_attr_find(n, name);
     if (a == NULL || a->ref_attr_name.n != 0)

@@ -143,7 +143,7 @@ static onq_code optimize_external(oq_engine *e, oq_session_options *so, const ch
 
 /* Takes away inputs that the runtime invented. Before IR 4 every initializer is an input too. The
  * runtime makes initializers of Constant nodes, merges equal ones and leaves the inputs of those
- * that are gone: who runs the model would have to give their values. */
+ * that are gone: users of the model would have to give their values. */
 static onq_code drop_new_inputs(const oq_model *before, oq_model *after, onq_error *err) {
     const oq_graph *old = before->proto->graph;
     oq_graph *g = after->proto->graph;

@@ -4,8 +4,7 @@
  * One row for every node of the graphs that are quantized, one for every tensor that gets
  * parameters. A driver fills the rows while it decides, before the model is changed; what it then
  * writes is what the rows say. `--plan FILE` writes the table as JSON, the summary counts it, and
- * `--from_plan FILE` takes decisions from such a file instead of options and samples
- * (plan_read.h).
+ * `--from_plan FILE` takes decisions from such a file instead of options and samples (plan_read.h).
  */
 #pragma once
 

@@ -2,8 +2,8 @@
  * plan_read.h — a plan that was written before, and perhaps edited by hand, as the source of all
  * decisions (--from_plan).
  *
- * A driver ties the rows to the nodes when it begins (oq_given_bind_nodes): until then lists of names
- * decide, as they did when the plan was made. What counts then:
+ * A driver ties the rows to the nodes when it begins (oq_given_bind_nodes): until then lists of
+ * names decide, as they did when the plan was made. What counts then:
  *
  *   a node's treatment     `quantized` or `removed`: its rule runs, whatever lists of names say.
  *                          `float`: it stays as it is. A row whose `by` is `rule` was left float by
@@ -43,8 +43,9 @@ typedef struct oq_given {
 /* Reads the file; ONQ_E_CONFIG says what is wrong with it and in which row. */
 onq_code oq_given_read(oq_given *g, oq_arena *a, const onq_allocator *alloc, const char *path,
                        onq_error *err);
-/* Ties the rows to the nodes of the model as it is now, and gives back what weights have taken. Call
- * again when nodes were replaced. A row that no such node can have is refused. NULL is no plan. */
+/* Ties the rows to the nodes of the model as it is now, and gives back what weights have taken.
+ * Call again when nodes were replaced. A row that no such node can have is refused. NULL is no
+ * plan. */
 onq_code oq_given_bind_nodes(oq_given *g, oq_model *m, onq_error *err);
 
 /* The row of a node; NULL when it has none. */

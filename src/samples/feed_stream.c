@@ -57,8 +57,8 @@ static onq_code read_exactly(stream_feed *f, void *out, uint64_t n, onq_error *e
     return got == n ? ONQ_OK : fail_inside(err);
 }
 
-/* `size` bytes, of which `first` are there already; out->n is less at the end. Memory grows with what
- * comes, for the size is only what the stream says. */
+/* `size` bytes, of which `first` are there already; out->n is less at the end. Memory grows with
+ * what comes, for the size is only what the stream says. */
 static onq_code read_whole(stream_feed *f, oq_span first, uint64_t size, oq_span *out,
                            onq_error *err) {
     uint64_t room = AT_ONCE / 4, got = 0;

@@ -14,8 +14,8 @@
 #include "onnx/graph.h"
 #include "shape/shape.h"
 
-/* For a model that comes in: is it valid (onnx/check/check.h), do the operands of all nodes fit, with the
- * shapes that inference finds? Nodes that come before what they read are put in order. */
+/* For a model that comes in: is it valid (onnx/check/check.h), do the operands of all nodes fit,
+ * with the shapes that inference finds? Nodes that come before what they read are put in order. */
 onq_code oq_model_make_sound(oq_model *m, onq_error *err);
 /* For one that goes out: do the operands fit, with the shapes of constants alone, which costs
  * nothing? `ix` is of the main graph. */

@@ -57,8 +57,8 @@ typedef struct oq_shape_options {
     bool auto_merge; /* symbolic: unequal names that must be equal are made one */
     bool guess_output_rank; /* symbolic: an unknown operator's output has the rank of input 0 */
     int64_t int_max; /* symbolic: a Slice bound from here on means "to the end"; 0: 2^31 - 1 */
-    /* symbolic: inputs of the model that have these dims instead of those they are declared with, if
-     * the ranks are equal. */
+    /* symbolic: inputs of the model that have these dims instead of those they are declared with,
+     * if the ranks are equal. */
     const oq_given_shape *given;
     size_t n_given;
     /* Of the main graph, if the caller has one; used during the call. */

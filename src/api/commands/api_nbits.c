@@ -1,7 +1,7 @@
 /*
  * api_nbits.c — `onq nbits` and `onq bnb4`: weights as integers or floats of few bits, the rest of
- * the model as it is (the reference's matmul_nbits_quantizer and matmul_bnb4_quantizer). No samples,
- * and no runtime unless --verify asks for one.
+ * the model as it is (the reference's matmul_nbits_quantizer and matmul_bnb4_quantizer). No
+ * samples, and no runtime unless --verify asks for one.
  */
 #include "api/commands/nbits_floats.h"
 #include "api/commands/nbits_forecast.h"

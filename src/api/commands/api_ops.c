@@ -1,7 +1,7 @@
 /*
  * api_ops.c — `onq ops`: the operators known, by mode and opset. Nothing is listed by hand: the
- * rows come from the tables of the quantizers (operators.def), of shape inference (sop.def) and of the
- * upgrader (upgrade.def).
+ * rows come from the tables of the quantizers (operators.def), of shape inference (sop.def) and of
+ * the upgrader (upgrade.def).
  */
 #include "api/options/command.h"
 #include "onnx/upgrade/upgrade.h"

@@ -46,8 +46,8 @@ onq_code oq_static_make_ranges(oq_static *s, onq_error *err);
 
 /* Reads --tensor_quant_overrides. */
 onq_code oq_static_load_overrides(oq_static *s, onq_error *err);
-/* Opens the model, changes it as the options say, infers types, raises the opset, applies the preset
- * and checks overrides. */
+/* Opens the model, changes it as the options say, infers types, raises the opset, applies the
+ * preset and checks overrides. */
 onq_code oq_static_prepare(oq_static *s, onq_error *err);
 /* Where overrides come from, for messages. */
 const char *oq_static_overrides_name(const oq_static *s);

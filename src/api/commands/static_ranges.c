@@ -1,6 +1,6 @@
 /*
- * static_ranges.c — the ranges of `onq static`: those of the caller, those of a cache, or those that
- * a calibration finds, which then are the cache.
+ * static_ranges.c — the ranges of `onq static`: those of the caller, those of a cache, or those
+ * that a calibration finds, which then are the cache.
  */
 #include "api/commands/cal_options.h"
 #include "api/commands/static_job.h"
@@ -87,8 +87,8 @@ static onq_code calibrated_types(oq_static *s, oq_cal_options *o, onq_error *err
     return ONQ_OK;
 }
 
-/* True if nothing but the ends of the ranges is asked for: a cache holds more, and float 8 takes its
- * scales from deviations. */
+/* True if nothing but the ends of the ranges is asked for: a cache holds more, and float 8 takes
+ * its scales from deviations. */
 static bool needs_bounds_only(const oq_static *s) {
     const bool float8 = s->q.config.activation_type == OQ_FLOAT8E4M3FN || s->q.overrides.all.n > 0;
     return cache_path(s) == NULL && !(s->method == OQ_CAL_DISTRIBUTION && float8);

@@ -128,8 +128,8 @@ onq_code oq_opt_parse(oq_arena *a, const onq_option_info *row, const char *text,
 /* What the text of a list or of its file begins with; a name that does so has a backslash before
  * it. */
 #define OQ_OPT_BEGINS "@[({"
-/* Appends the items of a list, or of a map as "key:number", written as in JSON or Python. ONQ_E_CONFIG
- * says why the text is none; *v is unchanged then. */
+/* Appends the items of a list, or of a map as "key:number", written as in JSON or Python.
+ * ONQ_E_CONFIG says why the text is none; *v is unchanged then. */
 onq_code oq_opt_items(oq_arena *a, const char *text, bool map, oq_opt_value *v, onq_error *err);
 /* Does `given` spell this row: name, alias, or its letter; - and _ alike. */
 bool oq_opt_row_is(const onq_option_info *row, const char *given);
@@ -186,8 +186,7 @@ const onq_reader *oq_opt_reader(const onq_options *o);
 
 /* Sets one; a key that corresponds to an option of the command sets (and pins) that option. */
 onq_code oq_extra_set(onq_options *o, const char *pair, onq_error *err);
-/* The value of a key that sets no option of the command; NULL when not set. is_none says
- * `none`. */
+/* The value of a key that sets no option of the command; NULL when not set. is_none says `none`. */
 const oq_opt_value *oq_extra_find(const onq_options *o, const char *key);
 /* The value of a flag among them, or the fallback when not set or none. */
 bool oq_extra_flag(const onq_options *o, const char *key, bool fallback);

@@ -1,6 +1,6 @@
 /*
- * selection_options.h — --op_set, --heaviest and --unit_costs of a quantizing command, and the units of a
- * model with the sizes of its samples.
+ * selection_options.h — --op_set, --heaviest and --unit_costs of a quantizing command, and the
+ * units of a model with the sizes of its samples.
  */
 #pragma once
 

@@ -174,11 +174,11 @@ static int fewest(const struct scaled *s, const struct format *f, uint64_t *digi
 }
 
 /*
- * The same as `shortest` for numbers of everyday size, in integers and many times as fast. v = m 2^e;
- * with k such that v 10^k has as many digits before the point as are ever needed, everything is
- * counted in units of 2^(e + k): v 10^k is m 5^k of them, exactly, and half the distance to the next
- * number is 5^k / 2. All fits in 128 bits. False where it would not, and for powers of two, whose
- * neighbours lie at different distances.
+ * The same as `shortest` for numbers of everyday size, in integers and many times as fast. v = m
+ * 2^e; with k such that v 10^k has as many digits before the point as are ever needed, everything
+ * is counted in units of 2^(e + k): v 10^k is m 5^k of them, exactly, and half the distance to the
+ * next number is 5^k / 2. All fits in 128 bits. False where it would not, and for powers of two,
+ * whose neighbours lie at different distances.
  */
 static bool shortest_exact(double v, const struct format *f, struct decimal *out) {
     int e;

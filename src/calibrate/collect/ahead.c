@@ -61,8 +61,8 @@ static void widen(oq_ahead *a, oq_ahead_tensor *t, uint64_t range, uint64_t samp
     }
 }
 
-/* Begins again over the range so far. All that was counted is lost. Samples that were refused have
- * numbers below `since`, which never falls. The lock is held. */
+/* Begins again over the range so far. All that was counted is lost. `since` only grows, so a sample
+ * that was refused once stays refused. The lock is held. */
 static onq_code begin(oq_ahead *a, const oq_cal_options *o, oq_ahead_tensor *t, uint64_t sample,
                       onq_error *err) {
     const uint64_t from = t->last > sample ? t->last : sample;

@@ -17,8 +17,8 @@
 
 typedef struct oq_ahead_tensor {
     oq_hist hist;
-    /* The range so far, and that of the layout: the greatest magnitude in the upper half, as bits of
-     * a float (which rise with the value), and the least in the lower one where magnitudes are
+    /* The range so far, and that of the layout: the greatest magnitude in the upper half, as bits
+     * of a float (which rise with the value), and the least in the lower one where magnitudes are
      * counted. */
     uint64_t range, laid_range;
     uint64_t since; /* samples from this number on are counted */

@@ -128,8 +128,8 @@ onq_code oq_collect_count_times(oq_collector *c, size_t index, const void *value
 onq_code oq_collect_seen_padded(oq_collector *c, size_t index, const oq_datum *tensor, bool zeros,
                                 onq_error *err);
 
-/* Lays out the chunk's histogram of one tensor (any thread); a padded one after the other. Where there
- * are tails they are counted, if that settles the range. */
+/* Lays out the chunk's histogram of one tensor (any thread); a padded one after the other. Where
+ * there are tails they are counted, if that settles the range. */
 onq_code oq_collect_layout(oq_collector *c, size_t index, onq_error *err);
 /* Joins the chunk's histograms to what there was and makes ready for the next chunk. */
 onq_code oq_collect_end_chunk(oq_collector *c, onq_error *err);

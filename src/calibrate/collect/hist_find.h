@@ -1,6 +1,6 @@
 /*
- * hist_find.h — the bins of many float32 values at once, counted as they are found, and the extent of
- * the values on the way: the vector part of histograms (histogram.c).
+ * hist_find.h — the bins of many float32 values at once, counted as they are found, and the extent
+ * of the values on the way: the vector part of histograms (histogram.c).
  */
 #pragma once
 
@@ -30,8 +30,8 @@ typedef struct oq_hist_kernels {
     /* Counts the values. What lies outside the range goes to the first bin (if it is below, or NaN)
      * or the last. */
     void (*count)(const oq_hist *h, const float *v, size_t n, uint16_t *counters, oq_hist_found *f);
-    /* Only lists the bins. Zeros and ends of the range may be counted and left out, which pays where
-     * they are many (after a Relu or Clip); what lies outside is left out. */
+    /* Only lists the bins. Zeros and ends of the range may be counted and left out, which pays
+     * where they are many (after a Relu or Clip); what lies outside is left out. */
     void (*list)(const oq_hist *h, const float *v, size_t n, oq_hist_found *f);
     /* Adds the counters of each bin to its count. */
     void (*add_up)(const uint16_t *counters, size_t n_bins, uint64_t *count);

@@ -3,8 +3,8 @@
  *
  * float32 goes in portions (hist_find.c). Values of neural networks repeat, and adding to one
  * counter again and again waits for the store before: four counters for each bin, taken in turn,
- * avoid that. Small counters keep it all in the first-level cache; before they can overflow they are
- * added up.
+ * avoid that. Small counters keep it all in the first-level cache; before they can overflow they
+ * are added up.
  */
 #include "calibrate/collect/histogram.h"
 
@@ -172,8 +172,8 @@ onq_code oq_hist_prepare(oq_hist *h, onq_error *err) {
 
 /* ---- counting ---- */
 
-/* The scratch has the counters of hist_find.h and after them 64 bits for each bin, for what was added
- * up to make room; or, when few values come, a list of their bins. */
+/* The scratch has the counters of hist_find.h and after them 64 bits for each bin, for what was
+ * added up to make room; or, when few values come, a list of their bins. */
 typedef struct tally {
     oq_hist_scratch *s;
     size_t n_bins;

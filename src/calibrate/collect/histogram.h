@@ -5,10 +5,10 @@
  * are not evenly spaced) and then takes values in any portions and any order: counts are integers,
  * so the result depends on neither. numpy finds the bin of a value by arithmetic in the value's
  * type and corrects it by one step against the edges. With strictly rising float32 edges that is
- * the bin whose edges hold the value, so a guess by multiplication, corrected against the edge above
- * it, gives the same bin; where this could fail (float16, ranges at the end of the float range, very many
- * bins) numpy's own steps are done. Where numpy refuses ("too many bins for data range") the same
- * steps go on without it.
+ * the bin whose edges hold the value, so a guess by multiplication, corrected against the edge
+ * above it, gives the same bin; where this could fail (float16, ranges at the end of the float
+ * range, very many bins) numpy's own steps are done. Where numpy refuses ("too many bins for data
+ * range") the same steps go on without it.
  */
 #pragma once
 
@@ -71,12 +71,12 @@ onq_code oq_hist_add(oq_hist *h, const void *values, size_t n, oq_hist_scratch *
                      onq_error *err);
 
 /*
- * The same in steps, for a histogram that several threads add to. Values are counted in the scratch,
- * for which only the layout is read, and then added to the counts. A lock of the caller's must be
- * held for the first and the last step, and for the scan too if the layout can change and has no
- * scale. No more than OQ_HIST_MAX_SCAN values in one go. If `e` is not NULL, the extent of the
- * values, which are float32 then, is added to it; where they lie within the range, all finite ones
- * are counted.
+ * The same in steps, for a histogram that several threads add to. Values are counted in the
+ * scratch, for which only the layout is read, and then added to the counts. A lock of the caller's
+ * must be held for the first and the last step, and for the scan too if the layout can change and
+ * has no scale. No more than OQ_HIST_MAX_SCAN values in one go. If `e` is not NULL, the extent of
+ * the values, which are float32 then, is added to it; where they lie within the range, all finite
+ * ones are counted.
  */
 #define OQ_HIST_MAX_SCAN ((size_t)UINT32_MAX)
 onq_code oq_hist_prepare(oq_hist *h, onq_error *err);

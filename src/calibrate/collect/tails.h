@@ -6,8 +6,8 @@
  * kept. At the end, when the bins are known, they are counted; whether it makes a difference where
  * between the tails the others lie is asked of the method (is_settled).
  *
- * A tail has room for as many values as will be in it when all samples have run. When more come, the
- * lesser ones are thrown away and a bar is raised: what lies beyond it is all there. Tails of
+ * A tail has room for as many values as will be in it when all samples have run. When more come,
+ * the lesser ones are thrown away and a bar is raised: what lies beyond it is all there. Tails of
  * several collectors merge.
  */
 #pragma once
@@ -38,6 +38,6 @@ onq_code oq_tails_add(oq_tails *t, const onq_allocator *a, const float *v, size_
 /* Adds what `other` has seen. */
 onq_code oq_tails_merge(oq_tails *t, const onq_allocator *a, const oq_tails *other, onq_error *err);
 
-/* Counts the tails in a histogram over the range of all values, and says how many they are. The others
- * lie in bins [*first, *last], if there are any. */
+/* Counts the tails in a histogram over the range of all values, and says how many they are. The
+ * others lie in bins [*first, *last], if there are any. */
 uint64_t oq_tails_count(const oq_tails *t, oq_hist *h, size_t *first, size_t *last);

@@ -81,8 +81,8 @@ static oq_cal_need bounds_need(const oq_cal_options *o) {
     return share > 0 && share <= MAX_TAIL ? OQ_NEED_TAILS : OQ_NEED_COUNTS;
 }
 
-/* edge_of with `rest` more values in bin `at`; n_bins where it is so near that rounding, which depends on
- * all counts, decides. */
+/* edge_of with `rest` more values in bin `at`; n_bins where it is so near that rounding, which
+ * depends on all counts, decides. */
 static size_t clear_edge(const oq_hist *h, uint64_t total, double share, size_t at, uint64_t rest) {
     const double doubt = 0x1p-50 * (double)h->n_bins;
     double before = 0;

@@ -130,8 +130,8 @@ typedef struct oq_slice {
 } oq_slice;
 
 /* Makes the slice that gives the wanted values out of those that are at hand at the place; a wanted
- * value that is at hand itself is not among what it gives. The slice is a copy: changes of the graph
- * after this do not reach it. */
+ * value that is at hand itself is not among what it gives. The slice is a copy: changes of the
+ * graph after this do not reach it. */
 onq_code oq_slice_make(oq_slicer *s, const oq_numbers *wanted, uint32_t place, oq_slice *p,
                        onq_error *err);
 /* May be called from any thread. A slice that gives nothing needs no session and gets none. */

@@ -12,8 +12,8 @@
 #include "onnx/model.h"
 
 onq_code oq_model_check(oq_model *m, onq_error *err);
-/* The same. Gives out the index of the main graph, made in `arena`, for those who look at the model
- * before it is edited: building one takes as long as checking. */
+/* The same. Gives out the index of the main graph, made in `arena`, for callers that look at the
+ * model before it is edited: building one takes as long as checking. */
 onq_code oq_model_check_index(oq_model *m, oq_arena *arena, oq_index *out, onq_error *err);
 
 /* Fails where two imports give one domain two versions: which of them counts, nobody says. */

@@ -37,8 +37,8 @@ static bool is_index_type(oq_dtype dt) {
     return dt == OQ_INT64 || dt == OQ_INT32 || dt == OQ_INT16 || dt == OQ_INT8;
 }
 
-/* Each index within the dims: one number for a place in the flat tensor, or a row of coordinates. (The
- * runtime writes values where the indices say.) */
+/* Each index within the dims: one number for a place in the flat tensor, or a row of coordinates.
+ * (The runtime writes values where the indices say.) */
 static onq_code check_indices(oq_check *c, const oq_sparse *s, onq_error *err) {
     const size_t rank = s->indices->dims.n == 1 ? 1 : s->dims.n;
     const oq_dtype dt = (oq_dtype)s->indices->data_type.v;

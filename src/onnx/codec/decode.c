@@ -1,11 +1,10 @@
 /*
  * decode.c — bytes to messages: one loop over the rows of schema.def.
  *
- * Strings, raw data and packed values alias the input; only structs and pointer arrays are made,
- * in the arena. A field of a known number but another wire type is kept as unknown, as protobuf
- * does; a singular message that comes twice is merged; the last of a oneof wins. Depth is limited;
- * memory is limited by the arena's limit, which oq_model_open sets to a multiple of the file's
- * size.
+ * Strings, raw data and packed values alias the input; only structs and pointer arrays are made, in
+ * the arena. A field of a known number but another wire type is kept as unknown, as protobuf does;
+ * a singular message that comes twice is merged; the last of a oneof wins. Depth is limited; memory
+ * is limited by the arena's limit, which oq_model_open sets to a multiple of the file's size.
  */
 #include "base/limits.h"
 #include "onnx/codec/schema.h"

@@ -14,7 +14,7 @@
 typedef struct floor_of {
     bool wide;  /* a mask stretches its range */
     bool vast;  /* to where products of scales overflow */
-    bool known; /* its values below `low` are all the same to who reads it */
+    bool known; /* readers cannot tell its values below `low` apart */
     double low;
 } floor_of;
 

@@ -42,8 +42,8 @@ typedef struct oq_forms_shapes {
 oq_kernel_need oq_forms_kernel_need(const oq_node *n, const oq_forms_shapes *s, oq_str input);
 /* How many values of a Softmax with this input or output sum up to 1; 0: not known. */
 double oq_forms_summed(const oq_node *softmax, const oq_forms_shapes *s, oq_str name);
-/* Gives nodes between pairs what they need. The nodes that it adds are at the end of the graph: sort
- * it then. */
+/* Gives nodes between pairs what they need. The nodes that it adds are at the end of the graph:
+ * sort it then. */
 onq_code oq_forms_kernels(oq_model *m, const oq_forms_shapes *s, oq_fresh *names, onq_error *err);
 
 /* A node whose float weight the runtime quantizes again. */

@@ -23,7 +23,7 @@ static bool add(nameset *s, oq_str name) {
     return oq_map_put(&s->map, name, 0);
 }
 
-/* Readers by node name: who reads the first type, who the second. */
+/* Readers by node name: some read the first type, some the second. */
 typedef struct readers {
     nameset all, second;
     size_t n_first; /* of all, how many are not in second */

@@ -1,6 +1,5 @@
 /*
- * qdq_graph.c — a graph as indices: tensors with their users and makers, nodes with their
- * wiring.
+ * qdq_graph.c — a graph as indices: tensors with their users and makers, nodes with their wiring.
  */
 #include "quantize/qdq/qdq.h"
 

@@ -6,7 +6,7 @@
  * takes from outside:
  *
  *   an activation   gets a pair in the inner graph
- *   a weight        its integers lie in the graph that holds it, once for all who read it the same
+ *   a weight        its integers lie in the graph that holds it, once for all that read it the same
  *                   way; the DequantizeLinear is in the inner graph
  *   a bias          is copied, because its scale is the node's and its name is taken outside
  *   no range        a branch that no sample took: its nodes stay float

@@ -58,7 +58,7 @@ onq_code oq_qo_rule_matmul(oq_qo *q, oq_node *n, onq_error *err) {
     OQ_TRY_ALLOC(made != NULL, err);
     made->attribute.n = 0;
     if (!ms)
-        made->domain = OQ_S(""); /* said, as in the reference */
+        made->domain = OQ_S(""); /* written out, as in the reference */
     OQ_TRY(oq_qo_input(q, n, 0, &oq_qo_as_activation, &in, err));
     OQ_TRY(oq_qo_input(q, n, 1, &how, &weight, err));
     OQ_TRY(oq_qo_output(q, n, &out, err));

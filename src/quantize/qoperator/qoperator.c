@@ -1,6 +1,6 @@
 /*
- * qoperator.c — the driver of the QLinear and integer operators: goes through the nodes, puts the graph
- * back together.
+ * qoperator.c — the driver of the QLinear and integer operators: goes through the nodes, puts the
+ * graph back together.
  */
 #include "quantize/qoperator/qoperator.h"
 
@@ -153,8 +153,8 @@ static bool is_other_float(const oq_qo *q, const oq_node *n) {
     return false;
 }
 
-/* True if the product is a sum of nothing, of which the runtime's integer operators make whatever
- * was in memory. */
+/* True if the product sums up nothing. The runtime's integer operators then leave what happened to
+ * be in memory as the result. */
 static bool has_empty_weight(const oq_qo *q, const oq_node *n) {
     const oq_op_traits *traits = oq_op_traits_of(n->op_type);
     const size_t slot = (size_t)oq_op_slot(traits->weight);

@@ -4,8 +4,7 @@
  *
  * Only where alpha and beta are 1 and A is not transposed. A constant B that is transposed is
  * turned: the float tensor becomes a producer that transposes when it is written (if it is ever
- * written), and the quantizer knows the original, so that it is quantized as it lies in the
- * file.
+ * written), and the quantizer knows the original, so that it is quantized as it lies in the file.
  *
  * The reference turns B in place even when others read it, which breaks them; here a shared B is
  * copied. It also renames a Gemm that the user excluded by name, and then quantizes it; here it

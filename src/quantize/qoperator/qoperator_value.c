@@ -457,8 +457,8 @@ onq_code oq_qo_emit_moved(oq_qo *q, const oq_node *n, const oq_qo_value *in, con
 }
 
 bool oq_qo_has_dequantize(const oq_qo *q, const oq_qo_value *v) {
-    /* There is no axis there, or the values are transposed: who needs the weight as float keeps the
-     * float one. */
+    /* There is no axis there, or the values are transposed: nodes that need the float weight keep
+     * reading it. */
     const bool turned = v->weight != NULL && v->weight->batch != 0;
     return !turned && (!v->has_axis || q->sh->opset >= 13);
 }

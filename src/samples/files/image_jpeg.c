@@ -93,8 +93,8 @@ static oq_image_mode choose_mode(decoder *d) {
     }
 }
 
-/* A progressive image is gone over once for each scan. Programs write about ten of them; a small file
- * can have thousands. */
+/* A progressive image is gone over once for each scan. Programs write about ten of them; a small
+ * file can have thousands. */
 static void check_scans(j_common_ptr j) {
     decoder *d = (decoder *)j;
     if (d->j.input_scan_number > MAX_SCANS)

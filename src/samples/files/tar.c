@@ -3,8 +3,8 @@
  *
  * A header is a block: name at 0 (100 bytes), size at 124 (12 bytes, octal digits, or base 256 when
  * the first bit is set), checksum at 148, type at 156, "ustar" at 257, prefix of the name at 345
- * (155 bytes). A long name comes in a member of its own before the file: type 'L' (GNU), or 'x' with
- * lines "LENGTH path=NAME" (pax), where "LENGTH size=N" may be as well.
+ * (155 bytes). A long name comes in a member of its own before the file: type 'L' (GNU), or 'x'
+ * with lines "LENGTH path=NAME" (pax), where "LENGTH size=N" may be as well.
  */
 #include "samples/files/tar.h"
 
