@@ -56,12 +56,11 @@ typedef struct oq_channels {
     oq_channel_job see;
     const oq_channel_choice *choices;
     size_t n_choices;
-    bool per_channel; /* weights have a scale for each output channel */
-    bool smooth;      /* in: SmoothQuant's scales, whatever they gain */
-    double alpha;     /* smooth: how much of an outlier is moved, 0 to 1 */
-    bool unfolded;    /* in: the division is always a node of its own */
-    oq_channel_find
-        find; /* in, Gemm and MatMul: other scales, applied wherever they are worth it */
+    bool per_channel;     /* weights have a scale for each output channel */
+    bool smooth;          /* in: SmoothQuant's scales, whatever they gain */
+    double alpha;         /* smooth: how much of an outlier is moved, 0 to 1 */
+    bool unfolded;        /* in: the division is always a node of its own */
+    oq_channel_find find; /* in, Gemm, MatMul: other scales, applied where they are worth it */
     void *find_ctx;
     /* out, in the model's arena */
     oq_strs added;         /* names of nodes that are to stay float */

@@ -16,10 +16,14 @@
 
 /* A channel that hardly moves in the samples may do so later. */
 #define FLOOR 0.05
-/* The part of the noise that may be left for scales to be worth it: in constants that are there,
- * or in a node of their own. */
+/* The part of the noise that scales may leave to be worth folding into constants that are there. */
 #define WORTH_FOLDING 0.9
-#define WORTH_A_NODE  0.7
+/* The least scale, by itself and as a part of the largest, and the least divisor in a scale. */
+#define MIN_SCALE       1e-12
+#define MIN_SCALE_SHARE 1e-4
+#define MIN_DIVISOR     1e-5
+/* Exponents that are tried in each of the two families: tenths. */
+#define EXPONENTS 10
 
 /* The products that read one tensor, and what is known of its channels. */
 typedef struct input {
@@ -143,13 +147,13 @@ static void fill_scales(input *in, int family, double a) {
         const double most = fmax(in->high[c], -in->low[c]);
         in->scale[c] = family == 0 ? pow(in->need[c], a)
                        : most > 0 && in->weight[c] > 0
-                           ? pow(most, a) / fmax(pow(in->weight[c], 1 - a), 1e-5)
+                           ? pow(most, a) / fmax(pow(in->weight[c], 1 - a), MIN_DIVISOR)
                            : 1.0;
-        if (!(in->scale[c] >= 1e-12) || !isfinite(in->scale[c]))
-            in->scale[c] = 1e-12;
+        if (!(in->scale[c] >= MIN_SCALE) || !isfinite(in->scale[c]))
+            in->scale[c] = MIN_SCALE;
     }
     if (family != 0)
-        oq_channel_floor(in->scale, in->n, 1e-4);
+        oq_channel_floor(in->scale, in->n, MIN_SCALE_SHARE);
 }
 
 /* SmoothQuant's. A channel that is always zero has nothing to move. */
@@ -174,14 +178,15 @@ static onq_code find_scales(oq_channel_state *s, input *in, double *left, onq_er
     fill_scales(in, 0, 0);
     OQ_TRY(noise_of(s, in, &none, err));
     best = none;
-    for (int k = 1; k <= 20; k++) {
-        const int f = k > 10;
-        fill_scales(in, f, f == 0 ? k / 10.0 : (k - 10) / 10.0);
+    for (int k = 1; k <= 2 * EXPONENTS; k++) {
+        const int f = k > EXPONENTS;
+        const double power = (f == 0 ? k : k - EXPONENTS) / (double)EXPONENTS;
+        fill_scales(in, f, power);
         OQ_TRY(noise_of(s, in, &noise, err));
         if (noise < best) {
             best = noise;
             family = f;
-            a = f == 0 ? k / 10.0 : (k - 10) / 10.0;
+            a = power;
         }
     }
     *left = none > 0 ? best / none : 1;
@@ -260,7 +265,7 @@ static onq_code scale_input(oq_channel_state *s, input *in, onq_error *err) {
                                  .readers = in->readers.n};
     if (!s->c->unfolded)
         OQ_TRY(oq_channel_fold(s, &f, &folded, err));
-    if (!folded && left > WORTH_A_NODE)
+    if (!folded && left > OQ_WORTH_A_NODE)
         return ONQ_OK;
     if (!folded)
         OQ_TRY(divide(s, in, factor, err));

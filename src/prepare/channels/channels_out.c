@@ -13,8 +13,6 @@
 /* A channel that hardly moves in the samples may do so later: no step is below this part of the
  * largest. */
 #define FLOOR 0.1
-/* Channels that are alike gain nothing, and the Mul costs time. */
-#define WORTH_A_NODE 0.7
 
 /* ---- what readers tell apart ---- */
 
@@ -163,7 +161,7 @@ static onq_code scale_output(oq_channel_state *s, oq_channel_product *p, onq_err
     for (uint64_t i = 0; i < n; i++)
         step[i] = oq_channel_step(low[i], high[i], zero);
     oq_channel_floor(step, n, FLOOR);
-    if (noise_left(low, high, step, n) > WORTH_A_NODE)
+    if (noise_left(low, high, step, n) > OQ_WORTH_A_NODE)
         return ONQ_OK;
     for (uint64_t i = 0; i < n; i++) {
         scale[i] = (float)step[i];

@@ -11,6 +11,8 @@
 
 /* Most axes of a tensor that are scaled. */
 #define OQ_CHANNEL_AXES 8
+/* The part of the noise that scales may leave for a node of their own to be worth its time. */
+#define OQ_WORTH_A_NODE 0.7
 
 /* A product whose weight is constant. */
 typedef struct oq_channel_product {
