@@ -47,7 +47,8 @@ typedef struct oq_qconfig {
     bool early_pairs;  /* tensors are quantized before they are cut and joined (product_forms.h) */
     bool op_types_all; /* every operator of the model */
     bool strict;       /* a name that matches nothing is an error */
-    /* Parameters come from training (trained.h): overrides are exact, activations without are left. */
+    /* Parameters come from training (trained.h): overrides are exact, and activations that have none
+     * are left float. */
     bool trained;
     bool trained_all; /* and inputs or weights have some too: all that was trained is to be kept */
 
@@ -71,9 +72,9 @@ typedef struct oq_qconfig {
     bool smooth_quant;
     bool smooth_quant_folding;
 
-    bool
-        saturation_safe; /* int8 weights whose sums of two products fit into 16 bits (saturate.h) */
-    /* What the reference does not have: forms that ONNX Runtime's optimisers leave alone (ort_forms.h). */
+    /* What the reference does not have: int8 weights whose sums of two products fit into 16 bits
+     * (saturate.h), and forms that ONNX Runtime's optimisers leave alone (ort_forms.h). */
+    bool saturation_safe;
     bool keep_excluded_float; /* of float nodes between quantized ones */
     bool keep_products;       /* of integer products with float outputs and a bias */
 } oq_qconfig;
