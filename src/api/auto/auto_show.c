@@ -3,8 +3,8 @@
  */
 #include "api/auto/auto_job.h"
 
-#include "api/quantizing/quant_config.h"
 #include "base/system/file.h"
+#include "base/text/number_text.h"
 #include "debug/page/report.h"
 #include "tune/auto_page.h"
 

@@ -7,6 +7,7 @@
 #include "api/quantizing/plan_file.h"
 #include "api/quantizing/quant_config.h"
 #include "api/quantizing/quantization.h"
+#include "base/text/number_text.h"
 #include "quantize/convert/convert.h"
 #include "quantize/convert/cv_ranges.h"
 

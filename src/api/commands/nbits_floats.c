@@ -3,7 +3,7 @@
  */
 #include "api/commands/nbits_floats.h"
 
-#include "api/quantizing/quant_config.h"
+#include "base/text/number_text.h"
 
 typedef struct floats {
     uint64_t bytes;

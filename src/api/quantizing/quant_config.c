@@ -8,20 +8,6 @@ oq_dtype oq_opt_qtype(const onq_options *o, const char *name) {
     return OQ_CHOSEN(o, name, oq_dtype, OQ_TYPE_CHOICES);
 }
 
-const char *oq_size_text(char b[32], uint64_t bytes) {
-    static const char *const units[] = {"kB", "MB", "GB", "TB", "PB", "EB"};
-    double x = (double)bytes / 1000;
-    size_t u = 0;
-    if (bytes < 1000) {
-        snprintf(b, 32, "%llu bytes", (unsigned long long)bytes);
-        return b;
-    }
-    for (; x >= 999.95 && u + 1 < OQ_COUNT(units); u++)
-        x /= 1000;
-    snprintf(b, 32, "%.1f %s", x, units[u]);
-    return b;
-}
-
 static void take_flag(const onq_options *o, const char *name, bool *out) {
     if (oq_opt_has(o, name))
         *out = oq_opt_flag(o, name);

@@ -19,6 +19,3 @@ onq_code oq_opt_picks(const onq_options *o, const char *name, oq_pick *out, onq_
 
 /* oq_dtype of an option whose choices are OQ_TYPE_CHOICES, or the first of them. */
 oq_dtype oq_opt_qtype(const onq_options *o, const char *name);
-
-/* "18.9 MB": powers of 1000. */
-const char *oq_size_text(char b[32], uint64_t bytes);

@@ -5,6 +5,7 @@
 
 #include "api/quantizing/plan_file.h"
 #include "api/quantizing/quant_config.h"
+#include "base/text/number_text.h"
 #include "quantize/ort/stamp.h"
 #include "quantize/rules.h"
 
@@ -66,22 +67,20 @@ static void report_json(const oq_quant *q, const oq_plan_counts *counts, const s
     oq_jw_uint(&job->json, "float", fates[OQ_FATE_FLOAT]);
 }
 
-static onq_code report(const oq_quant *q, double seconds, onq_error *err) {
+static void report(const oq_quant *q, const oq_plan_counts *counts, double seconds) {
     const double calibration = q->seconds_calibration;
     oq_job *job = q->job;
-    oq_plan_counts counts;
     size_t fates[3] = {0};
     char before[32], after[32];
-    OQ_TRY(oq_plan_summary(&q->plan, &job->arena, &counts, err));
-    for (size_t i = 0; i < counts.n; i++)
-        fates[counts.v[i].fate] += counts.v[i].n;
-    report_json(q, &counts, fates, seconds, calibration);
+    for (size_t i = 0; i < counts->n; i++)
+        fates[counts->v[i].fate] += counts->v[i].n;
+    report_json(q, counts, fates, seconds, calibration);
     oq_buf_addf(&job->text, "%zu of %zu nodes quantized", fates[OQ_FATE_QUANTIZED],
                 fates[0] + fates[1] + fates[2]);
     if (fates[OQ_FATE_REMOVED] > 0)
         oq_buf_addf(&job->text, ", %zu removed", fates[OQ_FATE_REMOVED]);
     oq_buf_adds(&job->text, "\n");
-    oq_plan_text(&counts, &job->text);
+    oq_plan_text(counts, &job->text);
     if (oq_opt_flag(job->opts, "dry_run"))
         oq_buf_addf(&job->text, "nothing written (--dry_run); %.2f s\n", seconds);
     else
@@ -90,7 +89,6 @@ static onq_code report(const oq_quant *q, double seconds, onq_error *err) {
     if (!oq_opt_flag(job->opts, "dry_run"))
         oq_buf_addf(&job->text, calibration >= 0.0 ? " (calibration %.2f s)\n" : "\n", calibration);
     oq_quant_tell_verified(q);
-    return ONQ_OK;
 }
 
 /* Float nodes that stayed so for the reason of row i; nodes of operators that no mode quantizes
@@ -115,43 +113,43 @@ static void tell_unlisted(const oq_plan_counts *c, const char *why, char *out, s
 }
 
 /* Says that nothing was quantized, with the reason that held for most nodes. */
-static onq_code tell_nothing(const oq_quant *q, onq_error *err) {
-    const oq_plan *p = &q->plan;
+static onq_code tell_nothing(const oq_quant *q, const oq_plan_counts *counts, onq_error *err) {
+    const size_t all = q->plan.nodes.n;
     const char *why = "the graph has no nodes";
     char more[200];
-    oq_plan_counts counts;
     size_t most = 0;
     bool known = false;
-    OQ_TRY(oq_plan_summary(p, &q->job->arena, &counts, err));
-    for (size_t i = 0; i < counts.n; i++) {
-        if (counts.v[i].fate == OQ_FATE_QUANTIZED)
+    for (size_t i = 0; i < counts->n; i++) {
+        if (counts->v[i].fate == OQ_FATE_QUANTIZED)
             return ONQ_OK;
-        known |= oq_rules_modes(counts.v[i].op_type) != 0;
+        known |= oq_rules_modes(counts->v[i].op_type) != 0;
     }
-    for (size_t i = 0; i < counts.n; i++) {
-        const size_t n = count_like(&counts, i, known);
+    for (size_t i = 0; i < counts->n; i++) {
+        const size_t n = count_like(counts, i, known);
         if (n <= most)
             continue;
         most = n;
-        why = counts.v[i].why;
+        why = counts->v[i].why;
     }
-    tell_unlisted(&counts, why, more, sizeof more);
+    tell_unlisted(counts, why, more, sizeof more);
     if (oq_opt_has(q->job->opts, "strict") && oq_opt_flag(q->job->opts, "strict"))
         return oq_fail(err, ONQ_E_UNSUPPORTED, "nothing was quantized (%zu of %zu nodes: %s%s)",
-                       most, p->nodes.n, why, more);
-    oq_alert(q->job->env, "nothing was quantized (%zu of %zu nodes: %s%s)", most, p->nodes.n, why,
-             more);
+                       most, all, why, more);
+    oq_alert(q->job->env, "nothing was quantized (%zu of %zu nodes: %s%s)", most, all, why, more);
     return ONQ_OK;
 }
 
 onq_code oq_quant_end(oq_quant *q, onq_error *err) {
-    OQ_TRY(tell_nothing(q, err));
+    oq_plan_counts counts;
+    OQ_TRY(oq_plan_summary(&q->plan, &q->job->arena, &counts, err));
+    OQ_TRY(tell_nothing(q, &counts, err));
     q->external |= oq_opt_flag(q->job->opts, "use_external_data_format");
     OQ_TRY(oq_quant_check_targets(q, err));
     if (!oq_opt_flag(q->job->opts, "dry_run"))
         OQ_TRY(save(q, err));
     OQ_TRY(oq_plan_file_write(q->job, &q->plan, q->format, err));
-    return report(q, oq_seconds() - q->begin, err);
+    report(q, &counts, oq_seconds() - q->begin);
+    return ONQ_OK;
 }
 
 onq_code oq_quant_blame(const oq_quant *q, onq_code rc, onq_error *err) {

@@ -318,6 +318,20 @@ size_t oq_int_text(char b[static OQ_NUMBER_TEXT], int64_t v) {
     return 1 + uint_text(b + 1, 0 - (uint64_t)v);
 }
 
+const char *oq_size_text(char b[static 32], uint64_t bytes) {
+    static const char *const units[] = {"kB", "MB", "GB", "TB", "PB", "EB"};
+    double x = (double)bytes / 1000;
+    size_t u = 0;
+    if (bytes < 1000) {
+        snprintf(b, 32, "%llu bytes", (unsigned long long)bytes);
+        return b;
+    }
+    for (; x >= 999.95 && u + 1 < OQ_COUNT(units); u++)
+        x /= 1000;
+    snprintf(b, 32, "%.1f %s", x, units[u]);
+    return b;
+}
+
 /* ---- reading ---- */
 
 bool oq_real_read(const char *text, double *out) {

@@ -15,6 +15,8 @@ size_t oq_float_text(char b[static OQ_NUMBER_TEXT], float v);
 size_t oq_python_text(char b[static OQ_NUMBER_TEXT], double v);
 size_t oq_int_text(char b[static OQ_NUMBER_TEXT], int64_t v);
 size_t oq_uint_text(char b[static OQ_NUMBER_TEXT], uint64_t v);
+/* "18.9 MB": powers of 1000. Returns b. */
+const char *oq_size_text(char b[static 32], uint64_t bytes);
 
 /* A finite decimal number, which is all of the text; with a point, whatever the locale. False if it
  * is something else. */
