@@ -5,8 +5,7 @@
  *
  *     return oq_fail(err, ONQ_E_INVALID, "weight '%s' has %lld bytes, expected %llu", ...);
  *     ...
- *     if (rc != ONQ_OK)
- *         return oq_error_in(err, rc, "node '%.*s' (%s)", OQ_STR(name), op);
+ *     OQ_TRY_IN(check_weight(n, err), err, "node '%.*s' (%s)", OQ_STR(name), op);
  *
  * gives "model.onnx: node 'conv1' (Conv): weight 'w' has 7 bytes, expected 8". Control bytes in the
  * text are escaped, so a name from a hostile file cannot drive the terminal. `err` may be NULL
@@ -65,7 +64,15 @@ size_t oq_text_escape(char *out, size_t cap, const char *in, size_t n);
             return oq_try_rc;                                                                      \
     } while (0)
 
-/* The same for an allocation that gave `ok`: out of memory if that is false. */
+/* The same with context in front of the message: OQ_TRY_IN(expr, err, fmt, ...). */
+#define OQ_TRY_IN(expr, err, ...)                                                                  \
+    do {                                                                                           \
+        onq_code oq_try_rc = (expr);                                                               \
+        if (oq_try_rc != ONQ_OK)                                                                   \
+            return oq_error_in(err, oq_try_rc, __VA_ARGS__);                                       \
+    } while (0)
+
+/* OQ_TRY for an allocation that gave `ok`: out of memory if that is false. */
 #define OQ_TRY_ALLOC(ok, err)                                                                      \
     do {                                                                                           \
         if (!(ok))                                                                                 \

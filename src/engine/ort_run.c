@@ -36,10 +36,9 @@ static void drop_outputs(ort_session *s) {
 
 static onq_code view_outputs(ort_session *s, oq_outputs *out, onq_error *err) {
     for (size_t i = 0; i < s->base.outputs.n; i++) {
-        onq_code rc = oq_ort_value_view(s->engine, &s->run_arena, s->out_values[s->fetch[i]],
-                                        &s->out_items, &s->out_data[i], err);
-        if (rc != ONQ_OK)
-            return oq_error_in(err, rc, "output '%.*s'", OQ_STR(s->base.outputs.v[i].name));
+        OQ_TRY_IN(oq_ort_value_view(s->engine, &s->run_arena, s->out_values[s->fetch[i]],
+                                    &s->out_items, &s->out_data[i], err),
+                  err, "output '%.*s'", OQ_STR(s->base.outputs.v[i].name));
     }
     *out = (oq_outputs){s->out_data, s->base.outputs.n};
     return ONQ_OK;

@@ -102,9 +102,7 @@ static onq_code make_any(ort_engine *e, oq_arena *a, const oq_datum *d, unsigned
 onq_code oq_ort_value_make(ort_engine *e, oq_arena *a, const oq_datum *d, const oq_io *io,
                            ort_values *made, const OrtValue **out, onq_error *err) {
     OrtValue *v = NULL;
-    onq_code rc = make_any(e, a, d, 0, made, &v, err);
-    if (rc != ONQ_OK)
-        return oq_error_in(err, rc, "input '%.*s'", OQ_STR(io->name));
+    OQ_TRY_IN(make_any(e, a, d, 0, made, &v, err), err, "input '%.*s'", OQ_STR(io->name));
     *out = v;
     return ONQ_OK;
 }

@@ -222,9 +222,8 @@ static onq_code place_graph(void *ctx, oq_graph *g, onq_error *err) {
     placer *p = ctx;
     p->in_main = g == p->g->proto->graph;
     for (size_t i = 0; i < g->initializer.n; i++) {
-        onq_code rc = place_tensor(p, g->initializer.v[i], err);
-        if (rc != ONQ_OK)
-            return oq_error_in(err, rc, "initializer '%.*s'", OQ_STR(g->initializer.v[i]->name));
+        OQ_TRY_IN(place_tensor(p, g->initializer.v[i], err), err, "initializer '%.*s'",
+                  OQ_STR(g->initializer.v[i]->name));
     }
     return ONQ_OK;
 }

@@ -85,9 +85,7 @@ onq_code oq_model_external(oq_model *m, const oq_tensor *t, const oq_file **file
             err, ONQ_E_INVALID,
             "tensor '%.*s': its external data has %llu bytes, but its shape and type need %llu",
             OQ_STR(t->name), (unsigned long long)r.length, (unsigned long long)want);
-    onq_code rc = ext_open(m, r.location, file, err);
-    if (rc != ONQ_OK)
-        return oq_error_in(err, rc, "tensor '%.*s'", OQ_STR(t->name));
+    OQ_TRY_IN(ext_open(m, r.location, file, err), err, "tensor '%.*s'", OQ_STR(t->name));
     if (!oq_add(r.offset, want, &end) || end > (*file)->size)
         return oq_fail(err, ONQ_E_INVALID,
                        "tensor '%.*s': its external data at %llu of %llu bytes goes past the end "

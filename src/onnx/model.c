@@ -141,9 +141,8 @@ onq_code oq_model_new(onq_env *env, int64_t ir_version, int64_t opset, oq_model 
 static onq_code run_producer(oq_model *m, oq_tensor *t, onq_error *err) {
     uint8_t *p = oq_arena_alloc(&m->arena, t->raw_data.n);
     OQ_TRY_ALLOC(p != NULL, err);
-    onq_code rc = t->raw_data.producer->make(t->raw_data.producer, p, err);
-    if (rc != ONQ_OK)
-        return oq_error_in(err, rc, "tensor '%.*s'", OQ_STR(t->name));
+    OQ_TRY_IN(t->raw_data.producer->make(t->raw_data.producer, p, err), err, "tensor '%.*s'",
+              OQ_STR(t->name));
     t->raw_data.p = p;
     t->raw_data.producer = NULL;
     return ONQ_OK;

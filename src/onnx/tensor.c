@@ -71,9 +71,7 @@ static onq_code varints_to_raw(oq_arena *a, const oq_tensor *t, const oq_packed 
     oq_wire w = {k->p, k->p + k->n, k->p, 0};
     for (uint64_t i = 0; i < want; i++) {
         uint64_t v = 0;
-        onq_code rc = oq_wire_varint(&w, &v, err);
-        if (rc != ONQ_OK)
-            return oq_error_in(err, rc, "tensor '%.*s': %s", OQ_STR(t->name), field);
+        OQ_TRY_IN(oq_wire_varint(&w, &v, err), err, "tensor '%.*s': %s", OQ_STR(t->name), field);
         memcpy(raw + i * width, &v, width);
     }
     *out = (oq_span){raw, want * width};

@@ -48,10 +48,8 @@ static onq_code visit(optimizer *o, oq_fuse *f, uint32_t i, onq_error *err) {
         bool done = false;
         if ((job->sets >> job->rows[r].set & 1) == 0 || !has_word(job->rows[r].ops, n->op_type))
             continue;
-        const onq_code rc = job->rows[r].fn(f, i, &done, err);
-        if (rc != ONQ_OK)
-            return oq_error_in(err, rc, "node '%.*s' (%.*s)", OQ_STR(oq_node_label(n)),
-                               OQ_STR(n->op_type));
+        OQ_TRY_IN(job->rows[r].fn(f, i, &done, err), err, "node '%.*s' (%.*s)",
+                  OQ_STR(oq_node_label(n)), OQ_STR(n->op_type));
         if (done) {
             job->counts[r]++;
             o->n_done++;

@@ -203,11 +203,8 @@ static onq_code read_sequence(oq_arena *a, const oq_sequence *s, unsigned depth,
     const size_t n = sequence_count(s);
     oq_datum *items = OQ_NEW_ARRAY(a, oq_datum, n + 1);
     OQ_TRY_ALLOC(items != NULL, err);
-    for (size_t i = 0; i < n; i++) {
-        onq_code rc = read_item(a, s, i, depth, &items[i], err);
-        if (rc != ONQ_OK)
-            return oq_error_in(err, rc, "item %zu", i);
-    }
+    for (size_t i = 0; i < n; i++)
+        OQ_TRY_IN(read_item(a, s, i, depth, &items[i], err), err, "item %zu", i);
     *out = (oq_datum){.kind = OQ_DATUM_SEQUENCE,
                       .dtype = n > 0 ? items[0].dtype : OQ_UNDEFINED,
                       .items = items,

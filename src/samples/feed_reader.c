@@ -117,10 +117,8 @@ static onq_code reader_next(oq_feed *base, uint64_t number, oq_arena *a, oq_name
                            "reader: sample '%" PRIu64 "': tensor %zu has no name", number, i);
         one.name = oq_str_copy(a, oq_str_of(inputs[i].name));
         OQ_TRY_ALLOC(one.name.p != NULL, err);
-        const onq_code rc = copy_tensor(&inputs[i], a, &one.datum, err);
-        if (rc != ONQ_OK)
-            return oq_error_in(err, rc, "reader: sample '%" PRIu64 "': input '%.*s'", number,
-                               OQ_STR(one.name));
+        OQ_TRY_IN(copy_tensor(&inputs[i], a, &one.datum, err), err,
+                  "reader: sample '%" PRIu64 "': input '%.*s'", number, OQ_STR(one.name));
         OQ_TRY_ALLOC(OQ_PUSH(a, &out->all, one), err);
     }
     return ONQ_OK;

@@ -159,9 +159,7 @@ static onq_code next_group(stream_feed *f, bool *more, onq_error *err) {
     for (size_t i = 0; i < n; i++) {
         names[i] = oq_str_format(&f->set, "array %" PRIu64, f->n_groups * n + i).p;
         OQ_TRY_ALLOC(names[i] != NULL, err);
-        const onq_code rc = read_npy(f, &bytes[i], more, err);
-        if (rc != ONQ_OK)
-            return oq_error_in(err, rc, "%s", names[i]);
+        OQ_TRY_IN(read_npy(f, &bytes[i], more, err), err, "%s", names[i]);
         if (!*more && i > 0)
             return oq_fail(err, ONQ_E_INVALID,
                            "it ends after %zu of the %zu arrays of a sample (one for each input)",

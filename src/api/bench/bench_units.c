@@ -66,10 +66,9 @@ static onq_code measure(units_job *b, onq_error *err) {
     for (size_t i = 0; i < b->rows.n; i++) {
         shape_row *r = &b->rows.v[i];
         OQ_TRY(oq_progress(b->job->env, "units", i, b->rows.n, err));
-        const onq_code rc = oq_unit_time(b->engine, r->unit, &like, &r->cost, &r->timed, err);
-        if (rc != ONQ_OK)
-            return oq_error_in(err, rc, "node '%.*s' (%.*s)", OQ_STR(oq_node_label(r->unit->node)),
-                               OQ_STR(r->unit->node->op_type));
+        OQ_TRY_IN(oq_unit_time(b->engine, r->unit, &like, &r->cost, &r->timed, err), err,
+                  "node '%.*s' (%.*s)", OQ_STR(oq_node_label(r->unit->node)),
+                  OQ_STR(r->unit->node->op_type));
     }
     return ONQ_OK;
 }

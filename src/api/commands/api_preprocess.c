@@ -249,10 +249,8 @@ static onq_code raise_opset(run *r, onq_error *err) {
     oq_model_touch(r->m);
     if (want > least)
         OQ_TRY(oq_prep_shapes(r->m, NULL, NULL, err));
-    onq_code rc = oq_model_upgrade(r->m, want, err);
-    if (rc != ONQ_OK)
-        return oq_error_in(err, rc, "%s: raising opset %lld to %lld", r->m->path, (long long)have,
-                           (long long)want);
+    OQ_TRY_IN(oq_model_upgrade(r->m, want, err), err, "%s: raising opset %lld to %lld", r->m->path,
+              (long long)have, (long long)want);
     if (have >= least)
         return ONQ_OK;
     OQ_TRY(oq_keep_old_resize(r->m, err));

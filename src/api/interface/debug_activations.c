@@ -145,9 +145,7 @@ static onq_code collect(collecting *c, onq_error *err) {
     so.level = oq_opt_is_set(o, "optimization")
                    ? OQ_CHOSEN(o, "optimization", oq_opt_level, OQ_LEVEL_CHOICES)
                    : OQ_OPT_NONE;
-    const onq_code rc = oq_session_open(c->engine, &so, &c->session, err);
-    if (rc != ONQ_OK)
-        return oq_error_in(err, rc, "%s", path);
+    OQ_TRY_IN(oq_session_open(c->engine, &so, &c->session, err), err, "%s", path);
     const oq_sweep sweep = {.env = c->job.env,
                             .model = {.source = c->source, .session = c->session, .path = path},
                             .ctx = c,

@@ -158,9 +158,8 @@ static onq_code make_row(onq_weight_match *m, const pair *p, oq_arena *a, onq_we
                          onq_error *err) {
     oq_debug_weight *w = &m->d.weights.v[p->at];
     oq_debug_values v;
-    const onq_code rc = oq_debug_weight_values(&m->d, w, !m->extended, a, &v, err);
-    if (rc != ONQ_OK)
-        return oq_error_in(err, rc, "%s: weight '%.200s'", m->made->path, p->name);
+    OQ_TRY_IN(oq_debug_weight_values(&m->d, w, !m->extended, a, &v, err), err,
+              "%s: weight '%.200s'", m->made->path, p->name);
     /* The reference keeps the quantized tensor's shape, which other layouts do not have. */
     const oq_tensor *shape = m->extended ? w->truth : w->quantized;
     out->name = p->name;

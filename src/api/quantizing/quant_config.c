@@ -23,11 +23,8 @@ onq_code oq_opt_picks(const onq_options *o, const char *name, oq_pick *out, onq_
     if (!oq_opt_has(o, name))
         return ONQ_OK;
     const oq_str *v = oq_opt_list(o, name, &n);
-    for (size_t i = 0; i < n; i++) {
-        const onq_code rc = oq_pick_add(out, v[i], err);
-        if (rc != ONQ_OK)
-            return oq_error_in(err, rc, "--%s", name);
-    }
+    for (size_t i = 0; i < n; i++)
+        OQ_TRY_IN(oq_pick_add(out, v[i], err), err, "--%s", name);
     return ONQ_OK;
 }
 

@@ -329,9 +329,8 @@ static onq_code check_inner(oq_check *c, const oq_index *ix, oq_node *n, const o
                             int depth, onq_error *err) {
     oq_graph_cursor at = {0};
     for (oq_graph *sub; (sub = oq_node_next_graph(n, &at)) != NULL;) {
-        const onq_code rc = check_graph(c, sub, ix, imports, depth + 1, err);
-        if (rc != ONQ_OK)
-            return oq_error_in(err, rc, "inner graph '%.*s'", OQ_STR(sub->name));
+        OQ_TRY_IN(check_graph(c, sub, ix, imports, depth + 1, err), err, "inner graph '%.*s'",
+                  OQ_STR(sub->name));
     }
     return ONQ_OK;
 }

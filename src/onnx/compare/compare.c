@@ -291,10 +291,8 @@ static onq_code map_opsets(oq_cmp *c, const oq_model *m, oq_map *map, onq_error 
     for (size_t i = 0; i < m->proto->opset_import.n; i++) {
         const oq_str domain = oq_domain_plain(imports[i]->domain);
         const uint32_t first = oq_map_find(map, domain);
-        const onq_code rc =
-            first != OQ_MAP_NONE ? oq_imports_agree(imports[first], imports[i], err) : ONQ_OK;
-        if (rc != ONQ_OK)
-            return oq_error_in(err, rc, "%s", m->path);
+        OQ_TRY_IN(first != OQ_MAP_NONE ? oq_imports_agree(imports[first], imports[i], err) : ONQ_OK,
+                  err, "%s", m->path);
         if (first == OQ_MAP_NONE && !oq_map_put(map, domain, (uint32_t)i))
             return oq_fail_nomem(err);
     }

@@ -111,9 +111,7 @@ static onq_code print_tensor(oq_model *m, oq_tensor *t, bool exact, print *p, on
         return ONQ_OK;
     }
     oq_span data;
-    const onq_code rc = oq_model_data(m, t, &data, err);
-    if (rc != ONQ_OK)
-        return oq_error_in(err, rc, "%s", m->path);
+    OQ_TRY_IN(oq_model_data(m, t, &data, err), err, "%s", m->path);
     *p = mix_bytes(*p, data.p, data.n);
     if (data.n > (1u << 20))
         oq_model_drop_pages(m);
@@ -235,9 +233,7 @@ static onq_code print_graph(oq_cmp *c, oq_model *m, oq_graph *g, const oq_cmp_sc
     oq_index ix;
     uint32_t *order;
     OQ_TRY(oq_index_build(&ix, c->arena, g, NULL, err));
-    onq_code rc = oq_topo_order(&ix, c->arena, &order, err);
-    if (rc != ONQ_OK)
-        return oq_error_in(err, rc, "%s", m->path);
+    OQ_TRY_IN(oq_topo_order(&ix, c->arena, &order, err), err, "%s", m->path);
     for (size_t i = 0; i < g->node.n; i++) {
         s->to[i] = OQ_NO_NODE;
         OQ_TRY(print_node(c, s, order[i], err));

@@ -488,9 +488,8 @@ static onq_code upgrade_function(oq_model *m, oq_function *f, int64_t target, on
     }
     memcpy(&body.node, &f->node, sizeof body.node);
     memcpy(&body.value_info, &f->value_info, sizeof body.value_info);
-    const onq_code rc = upgrade_graph(m, &body, o->version.v, target, err);
-    if (rc != ONQ_OK)
-        return oq_error_in(err, rc, "function '%.*s'", OQ_STR(f->name));
+    OQ_TRY_IN(upgrade_graph(m, &body, o->version.v, target, err), err, "function '%.*s'",
+              OQ_STR(f->name));
     if (body.initializer.n != 0)
         return oq_fail(err, ONQ_E_UNSUPPORTED,
                        "function '%.*s': its Pad cannot be brought to opset 11 inside a function",

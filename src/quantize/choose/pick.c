@@ -27,9 +27,7 @@ static onq_code add_pattern(oq_pick *p, oq_pick_entry *e, onq_error *err) {
     const char *c = oq_str_cstr(p->arena, body);
     regex_t *re = OQ_NEW(p->arena, regex_t);
     OQ_TRY_ALLOC(c != NULL && re != NULL, err);
-    const onq_code rc = oq_pattern_compile(re, c, err);
-    if (rc != ONQ_OK)
-        return oq_error_in(err, rc, "pattern '%.*s'", OQ_STR(e->text));
+    OQ_TRY_IN(oq_pattern_compile(re, c, err), err, "pattern '%.*s'", OQ_STR(e->text));
     e->pattern = re;
     p->n_patterns++;
     return ONQ_OK;

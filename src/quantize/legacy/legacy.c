@@ -264,9 +264,8 @@ static onq_code quantize_weight(pass *p, oq_tensor *w, bool channels, triple *t,
     const oq_producer *bytes = NULL;
     oq_qweight qw;
     oq_qparams q;
-    const onq_code rc = weight_params(p, w, channels, &qw, &q, type, err);
-    if (rc != ONQ_OK)
-        return oq_error_in(err, rc, "weight '%.*s'", OQ_STR(w->name));
+    OQ_TRY_IN(weight_params(p, w, channels, &qw, &q, type, err), err, "weight '%.*s'",
+              OQ_STR(w->name));
     *t = (triple){.q = name_of(p, w->name, "_quantized"), .n = q.n, .scales = q.scale};
     oq_tensor *made = oq_tensor_new(p->keep, t->q, type, w->dims.v, w->dims.n);
     OQ_TRY_ALLOC(t->q.p != NULL && made != NULL, err);

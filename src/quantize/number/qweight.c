@@ -249,11 +249,9 @@ static onq_code params_from_ranges(const oq_qweight *w, const oq_qspec *spec,
         if (clamps != NULL && clamps[i].has_max)
             hi = oq_real_round(own.real, clamps[i].max);
         if (w->count > 0) {
-            const onq_code rc = w->group == OQ_QGROUP_BLOCK
-                                    ? oq_qparam_block(&own, lo, hi, &p, err)
-                                    : oq_qparam_compute(&own, lo, hi, &p, err);
-            if (rc != ONQ_OK)
-                return oq_error_in(err, rc, "weight '%.*s'", OQ_STR(w->tensor->name));
+            OQ_TRY_IN(w->group == OQ_QGROUP_BLOCK ? oq_qparam_block(&own, lo, hi, &p, err)
+                                                  : oq_qparam_compute(&own, lo, hi, &p, err),
+                      err, "weight '%.*s'", OQ_STR(w->tensor->name));
         }
         out->scale[i] = p.scale;
         out->zero[i] = p.zero_point;

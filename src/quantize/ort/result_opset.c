@@ -254,10 +254,9 @@ onq_code oq_opset_raise(oq_model *m, int64_t target, const char *why, bool reloa
     const int64_t now = oq_model_opset(m, OQ_S(""));
     if (target <= now)
         return ONQ_OK;
-    const onq_code rc = oq_model_upgrade(m, target, err);
-    if (rc != ONQ_OK)
-        return oq_error_in(err, rc, "%s, and raising the model from %lld to %lld fails", why,
-                           (long long)now, (long long)target);
+    OQ_TRY_IN(oq_model_upgrade(m, target, err), err,
+              "%s, and raising the model from %lld to %lld fails", why, (long long)now,
+              (long long)target);
     if (reload) {
         OQ_TRY(oq_walk_graphs(m->proto->graph, take_small, m, err));
         OQ_TRY(oq_stamp_reloaded(m, err));

@@ -91,10 +91,8 @@ onq_code oq_qdq_inner(oq_qdq *q, bool decide_only, onq_error *err) {
         const oq_node *n = q->nodes[i].node;
         oq_graph_cursor at = {0};
         for (oq_graph *g; (g = oq_node_next_graph(n, &at)) != NULL;) {
-            const onq_code rc = quantize_one(q, g, decide_only, err);
-            if (rc != ONQ_OK)
-                return oq_error_in(err, rc, "in node '%.*s' (%.*s)", OQ_STR(oq_node_label(n)),
-                                   OQ_STR(n->op_type));
+            OQ_TRY_IN(quantize_one(q, g, decide_only, err), err, "in node '%.*s' (%.*s)",
+                      OQ_STR(oq_node_label(n)), OQ_STR(n->op_type));
         }
     }
     return ONQ_OK;

@@ -310,10 +310,8 @@ static onq_code activation_params(const oq_qo *q, oq_qo_value *v, onq_error *err
     OQ_TRY(oq_qo_check_type(v->name, v->type, err));
     v->real = oq_qo_scale_type(q->sh, (int32_t)r->lowest.type);
     v->has_param = true;
-    onq_code rc = oq_act_param(job->config, r, o, v->type, v->real, &v->param, err);
-    if (rc != ONQ_OK)
-        return oq_error_in(err, rc, "tensor '%.*s' (exclude its nodes, or override it)",
-                           OQ_STR(v->name));
+    OQ_TRY_IN(oq_act_param(job->config, r, o, v->type, v->real, &v->param, err), err,
+              "tensor '%.*s' (exclude its nodes, or override it)", OQ_STR(v->name));
     return ONQ_OK;
 }
 

@@ -163,10 +163,9 @@ onq_code oq_qo_register_weight(oq_qo *q, oq_qo *owner, oq_tensor *t, const oq_qo
     oq_tensor *source = origin != NULL ? origin : t;
     if (how->rows)
         OQ_TRY(join_rows(sh, t, &source, err));
-    onq_code rc = oq_qweight_init(&w->w, sh->job.model, source,
-                                  channels ? OQ_QGROUP_CHANNEL : OQ_QGROUP_TENSOR, axis, 0, err);
-    if (rc != ONQ_OK)
-        return oq_error_in(err, rc, "weight '%.*s'", OQ_STR(t->name));
+    OQ_TRY_IN(oq_qweight_init(&w->w, sh->job.model, source,
+                              channels ? OQ_QGROUP_CHANNEL : OQ_QGROUP_TENSOR, axis, 0, err),
+              err, "weight '%.*s'", OQ_STR(t->name));
     w->w.wide = sh->casts;
     set_spec(sh, how, over != NULL ? &over->channels.v[0] : NULL, channels, w);
     if (over != NULL && over->channels.v[0].has_type && oq_qo_is_static(q))
