@@ -4,6 +4,7 @@
 #include "api/isolate/isolate.h"
 #include "api/options/command.h"
 #include "api/outputs.h"
+#include "api/quantizing/plan_file.h"
 #include "base/system/temp.h"
 #include "base/text/near_path.h"
 #include "onnx/names.h"
@@ -259,7 +260,7 @@ static onq_code run_command(oq_job *job, const listener *l, onq_error *err) {
         return oq_isolate_run(job, err);
     oq_extra_warn_unused(o);
     oq_jw_begin_object(&job->json, NULL);
-    OQ_TRY(o->command->run(job, err));
+    OQ_TRY(oq_plan_file_run(job, err));
     if (oq_options_misread(o))
         return oq_fail(err, ONQ_E_INTERNAL, "%s read an option that it does not have",
                        o->command->info.name);

@@ -4,7 +4,6 @@
  */
 #include "api/options/command.h"
 #include "api/options/shared_rows.h"
-#include "api/quantizing/plan_file.h"
 #include "api/quantizing/quant_config.h"
 #include "api/quantizing/quant_input.h"
 #include "api/quantizing/quantization.h"
@@ -71,18 +70,13 @@ static onq_code run_steps(oq_quant *q, onq_error *err) {
     return oq_quant_end(q, err);
 }
 
-static onq_code run_with_plan(oq_job *job, oq_given *given, onq_error *err) {
+static onq_code run_dynamic(oq_job *job, onq_error *err) {
     oq_quant q;
     oq_quant_init(&q, job, "dynamic", quantize, &q);
     q.modes = OQ_QMODE_INTEGER;
-    q.config.given = given;
     const onq_code rc = oq_quant_blame(&q, run_steps(&q, err), err);
     oq_quant_release(&q);
     return rc;
-}
-
-static onq_code run_dynamic(oq_job *job, onq_error *err) {
-    return oq_plan_file_run(job, run_with_plan, err);
 }
 
 const oq_command oq_command_dynamic = {

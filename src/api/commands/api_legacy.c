@@ -4,7 +4,6 @@
  */
 #include "api/options/command.h"
 #include "api/options/shared_rows.h"
-#include "api/quantizing/plan_file.h"
 #include "api/quantizing/quantization.h"
 #include "engine/engine.h"
 #include "onnx/upgrade/upgrade.h"
@@ -134,17 +133,12 @@ static onq_code run_steps(run *r, onq_error *err) {
     return oq_quant_end(&r->q, err);
 }
 
-static onq_code run_with_plan(oq_job *job, oq_given *given, onq_error *err) {
+static onq_code run_legacy(oq_job *job, onq_error *err) {
     run r;
     oq_quant_init(&r.q, job, "legacy", quantize, &r);
-    r.q.config.given = given;
     const onq_code rc = oq_quant_blame(&r.q, run_steps(&r, err), err);
     oq_quant_release(&r.q);
     return rc;
-}
-
-static onq_code run_legacy(oq_job *job, onq_error *err) {
-    return oq_plan_file_run(job, run_with_plan, err);
 }
 
 const oq_command oq_command_legacy = {

@@ -8,7 +8,6 @@
 #include "api/commands/nbits_level.h"
 #include "api/options/command.h"
 #include "api/options/shared_rows.h"
-#include "api/quantizing/plan_file.h"
 #include "api/quantizing/quant_config.h"
 #include "api/quantizing/quantization.h"
 #include "api/samples.h"
@@ -468,12 +467,11 @@ static onq_code run_steps(run *r, onq_code (*options)(run *r, onq_error *err), o
     return ONQ_OK;
 }
 
-static onq_code run_with(oq_job *job, const char *format, oq_given *given,
+static onq_code run_with(oq_job *job, const char *format,
                          onq_code (*options)(run *r, onq_error *err), onq_error *err) {
     run r = {0};
     oq_quant_init(&r.q, job, format, quantize, &r);
     r.q.weights_only = true;
-    r.q.config.given = given;
     oq_nb_config_init(&r.config, &r.q.config);
     const onq_code rc = oq_quant_blame(&r.q, run_steps(&r, options, err), err);
     oq_nb_made_release(&r.made);
@@ -482,20 +480,12 @@ static onq_code run_with(oq_job *job, const char *format, oq_given *given,
     return rc;
 }
 
-static onq_code nbits_with_plan(oq_job *job, oq_given *given, onq_error *err) {
-    return run_with(job, "nbits", given, nbits_options, err);
-}
-
-static onq_code bnb4_with_plan(oq_job *job, oq_given *given, onq_error *err) {
-    return run_with(job, "bnb4", given, bnb4_options, err);
-}
-
 static onq_code run_nbits(oq_job *job, onq_error *err) {
-    return oq_plan_file_run(job, nbits_with_plan, err);
+    return run_with(job, "nbits", nbits_options, err);
 }
 
 static onq_code run_bnb4(oq_job *job, onq_error *err) {
-    return oq_plan_file_run(job, bnb4_with_plan, err);
+    return run_with(job, "bnb4", bnb4_options, err);
 }
 
 const oq_command oq_command_nbits = {

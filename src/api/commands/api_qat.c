@@ -5,7 +5,6 @@
  */
 #include "api/options/command.h"
 #include "api/options/shared_rows.h"
-#include "api/quantizing/plan_file.h"
 #include "api/quantizing/quant_config.h"
 #include "api/quantizing/quantization.h"
 #include "quantize/qdq/qdq.h"
@@ -115,12 +114,11 @@ static onq_code run_steps(run *r, onq_error *err) {
     return oq_quant_end(&r->q, err);
 }
 
-static onq_code run_with_plan(oq_job *job, oq_given *given, onq_error *err) {
+static onq_code run_qat(oq_job *job, onq_error *err) {
     run r = {0};
     oq_quant_init(&r.q, job, oq_opt_str(job->opts, "quant_format"), quantize, &r);
     r.q.modes = OQ_QMODE_QDQ | OQ_QMODE_QLINEAR | OQ_QMODE_INTEGER;
     r.q.fixed_ranges = true;
-    r.q.config.given = given;
     oq_ranges_init(&r.q.ranges, &job->env->alloc, OQ_CAL_MINMAX);
     r.q.has_ranges = true;
     r.qat.config = &r.q.config;
@@ -129,10 +127,6 @@ static onq_code run_with_plan(oq_job *job, oq_given *given, onq_error *err) {
     const onq_code rc = oq_quant_blame(&r.q, run_steps(&r, err), err);
     oq_quant_release(&r.q);
     return rc;
-}
-
-static onq_code run_qat(oq_job *job, onq_error *err) {
-    return oq_plan_file_run(job, run_with_plan, err);
 }
 
 const oq_command oq_command_qat = {

@@ -9,7 +9,6 @@
 #include "api/interface/ranges_handle.h"
 #include "api/options/shared_rows.h"
 #include "api/outputs.h"
-#include "api/quantizing/plan_file.h"
 #include "api/quantizing/quant_config.h"
 #include "api/quantizing/quant_methods.h"
 #include "api/quantizing/quant_refine.h"
@@ -194,13 +193,12 @@ static onq_code run_steps(oq_static *s, onq_error *err) {
     return oq_quant_end(&s->q, err);
 }
 
-static onq_code run_with_plan(oq_job *job, oq_given *given, onq_error *err) {
+static onq_code run_static(oq_job *job, onq_error *err) {
     oq_static s = {0};
     oq_quant_init(&s.q, job, oq_opt_str(job->opts, "quant_format"), quantize, &s);
     s.q.modes = OQ_QMODE_QDQ | OQ_QMODE_QLINEAR;
     s.q.fixed_ranges = true;
     s.q.seconds_calibration = 0;
-    s.q.config.given = given;
     s.extremes.arena = &job->arena;
     onq_code rc = run_steps(&s, err);
     if (s.unsaved)
@@ -210,10 +208,6 @@ static onq_code run_with_plan(oq_job *job, oq_given *given, onq_error *err) {
         rc = oq_job_give_ranges(job, &s.q.ranges, err);
     oq_quant_release(&s.q);
     return rc;
-}
-
-static onq_code run_static(oq_job *job, onq_error *err) {
-    return oq_plan_file_run(job, run_with_plan, err);
 }
 
 const oq_command oq_command_static = {

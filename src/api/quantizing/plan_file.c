@@ -53,10 +53,9 @@ onq_code oq_plan_file_write(oq_job *job, const oq_plan *plan, const char *format
     return oq_job_save_text(job, "plan", &text, err);
 }
 
-/* Reads the plan into *given, and into *options the job's options with those of the plan where the
- * job has none. */
-static onq_code read_plan(oq_job *job, const char *path, oq_given **given, onq_options **options,
-                          onq_error *err) {
+/* Reads the plan, and into *options the job's options with those of the plan where the job has
+ * none. */
+static onq_code read_plan(oq_job *job, const char *path, onq_options **options, onq_error *err) {
     const char *command = job->opts->command->info.name;
     oq_given *g = OQ_NEW(&job->arena, oq_given);
     OQ_TRY_ALLOC(g != NULL, err);
@@ -72,23 +71,20 @@ static onq_code read_plan(oq_job *job, const char *path, oq_given **given, onq_o
         if (!oq_opt_is_set(job->opts, name))
             OQ_TRY(onq_options_set(*options, name, g->options.v[i + 1].p, err));
     }
-    *given = g;
+    job->given = g;
     return ONQ_OK;
 }
 
-onq_code oq_plan_file_run(oq_job *job,
-                          onq_code (*run)(oq_job *job, oq_given *given, onq_error *err),
-                          onq_error *err) {
-    const char *path = oq_opt_str(job->opts, "from_plan");
+onq_code oq_plan_file_run(oq_job *job, onq_error *err) {
     const onq_options *own = job->opts;
+    const char *path = oq_opt_has(own, "from_plan") ? oq_opt_str(own, "from_plan") : NULL;
     onq_options *planned = NULL;
-    oq_given *given = NULL;
     if (path == NULL || path[0] == '\0')
-        return run(job, NULL, err);
-    onq_code rc = read_plan(job, path, &given, &planned, err);
+        return own->command->run(job, err);
+    onq_code rc = read_plan(job, path, &planned, err);
     if (rc == ONQ_OK) {
         job->opts = planned;
-        rc = run(job, given, err);
+        rc = own->command->run(job, err);
     }
     job->opts = own;
     onq_options_free(planned);

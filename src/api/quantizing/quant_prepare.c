@@ -23,6 +23,7 @@ void oq_quant_init(oq_quant *q, oq_job *job, const char *format,
                     .begin = oq_seconds(),
                     .seconds_calibration = -1.0};
     oq_qconfig_init(&q->config, &job->arena);
+    q->config.given = job->given;
     oq_overrides_init(&q->overrides, &job->arena);
     oq_plan_init(&q->plan, &job->arena);
     const int64_t check = oq_opt_int(job->opts, "check");
