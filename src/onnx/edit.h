@@ -9,6 +9,7 @@
 
 #include "onnx/attr.h"
 #include "onnx/graph.h"
+#include "onnx/names.h"
 #include "onnx/tensor.h"
 
 /* A new node, not yet in a graph. Texts are borrowed (model's arena, mapping or literals). */
@@ -38,17 +39,6 @@ onq_code oq_graph_replace_many(oq_model *m, oq_graph *g, const oq_map *map, cons
 /* A value_info of a plain tensor: dims < 0 are unknown. */
 oq_value_info *oq_value_info_new(oq_arena *a, oq_str name, int32_t elem_type, const int64_t *dims,
                                  size_t rank, bool has_shape);
-
-/* Names: the set of all names in a model (tensors, nodes), to make new ones that collide with
- * none. */
-typedef struct oq_names {
-    oq_arena *arena;
-    oq_map map;
-} oq_names;
-onq_code oq_names_collect(oq_names *s, oq_arena *a, oq_model *m, onq_error *err);
-bool oq_names_has(const oq_names *s, oq_str name);
-/* `wanted` if free, else wanted_1, wanted_2 ...; the result is taken. p == NULL: out of memory. */
-oq_str oq_names_unique(oq_names *s, oq_str wanted);
 
 /* Removes nodes whose outputs nothing uses (repeatedly), then initializers and value_infos of
  * names that are gone. Graph inputs stay, and initializers that give one its default. Inner

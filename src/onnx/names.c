@@ -5,73 +5,104 @@
 
 #include "onnx/graph.h"
 
-static bool take(oq_map *map, oq_str name) {
-    return name.n == 0 || oq_map_has(map, name) || oq_map_put(map, name, 0);
+/* The value of a name is the number that oq_names_unique appends to it next, so that many
+ * collisions stay cheap. */
+static bool take(oq_names *s, oq_str name) {
+    return name.n == 0 || oq_map_has(&s->map, name) || oq_map_put(&s->map, name, 1);
 }
+
+static bool take_infos(oq_names *s, oq_value_info *const *v, size_t n) {
+    bool ok = true;
+    for (size_t i = 0; i < n && ok; i++)
+        ok = take(s, v[i]->name);
+    return ok;
+}
+
+static bool take_graph(oq_names *tensors, oq_names *nodes, const oq_graph *g) {
+    bool ok = take_infos(tensors, g->input.v, g->input.n) &&
+              take_infos(tensors, g->output.v, g->output.n);
+    for (size_t i = 0; i < g->initializer.n && ok; i++)
+        ok = take(tensors, g->initializer.v[i]->name);
+    for (size_t i = 0; i < g->sparse_initializer.n && ok; i++) {
+        const oq_tensor *values = g->sparse_initializer.v[i]->values;
+        ok = values == NULL || take(tensors, values->name);
+    }
+    for (size_t i = 0; i < g->node.n && ok; i++) {
+        const oq_node *n = g->node.v[i];
+        ok = take(nodes, n->name);
+        for (size_t k = 0; k < n->input.n && ok; k++)
+            ok = take(tensors, n->input.v[k]);
+        for (size_t k = 0; k < n->output.n && ok; k++)
+            ok = take(tensors, n->output.v[k]);
+    }
+    return ok;
+}
+
+/* ---- one set ---- */
+
+static onq_code collect_all(void *ctx, oq_graph *g, onq_error *err) {
+    OQ_TRY_ALLOC(take_graph(ctx, ctx, g) && take_infos(ctx, g->value_info.v, g->value_info.n), err);
+    return ONQ_OK;
+}
+
+onq_code oq_names_collect(oq_names *s, oq_arena *a, oq_model *m, onq_error *err) {
+    s->arena = a;
+    oq_map_init(&s->map, a);
+    return m->proto->graph != NULL ? oq_walk_graphs(m->proto->graph, collect_all, s, err) : ONQ_OK;
+}
+
+bool oq_names_has(const oq_names *s, oq_str name) {
+    return oq_map_has(&s->map, name);
+}
+
+oq_str oq_names_unique(oq_names *s, oq_str wanted) {
+    assert(wanted.n == 0 || wanted.p != NULL);
+    const oq_str none = {NULL, 0};
+    uint32_t next = oq_map_find(&s->map, wanted);
+    if (next == OQ_MAP_NONE)
+        return oq_map_put(&s->map, wanted, 1) ? wanted : none;
+    for (;; next++) {
+        const oq_str suffix = oq_str_format(s->arena, "_%u", next);
+        const oq_str name = oq_str_cat(s->arena, wanted, suffix);
+        if (suffix.p == NULL || name.p == NULL)
+            return none;
+        if (oq_map_has(&s->map, name))
+            continue;
+        if (!oq_map_put(&s->map, wanted, next + 1) || !oq_map_put(&s->map, name, 1))
+            return none;
+        return name;
+    }
+}
+
+/* ---- tensors and nodes ---- */
 
 static onq_code collect(void *ctx, oq_graph *g, onq_error *err) {
     oq_fresh *s = ctx;
-    bool ok = true;
-    for (size_t i = 0; i < g->input.n; i++)
-        ok &= take(&s->tensors, g->input.v[i]->name);
-    for (size_t i = 0; i < g->output.n; i++)
-        ok &= take(&s->tensors, g->output.v[i]->name);
-    for (size_t i = 0; i < g->initializer.n; i++)
-        ok &= take(&s->tensors, g->initializer.v[i]->name);
-    for (size_t i = 0; i < g->sparse_initializer.n; i++)
-        if (g->sparse_initializer.v[i]->values != NULL)
-            ok &= take(&s->tensors, g->sparse_initializer.v[i]->values->name);
-    for (size_t i = 0; i < g->node.n; i++) {
-        const oq_node *n = g->node.v[i];
-        ok &= take(&s->nodes, n->name);
-        for (size_t k = 0; k < n->input.n; k++)
-            ok &= take(&s->tensors, n->input.v[k]);
-        for (size_t k = 0; k < n->output.n; k++)
-            ok &= take(&s->tensors, n->output.v[k]);
-    }
-    return ok ? ONQ_OK : oq_fail_nomem(err);
+    OQ_TRY_ALLOC(take_graph(&s->tensors, &s->nodes, g), err);
+    return ONQ_OK;
 }
 
 onq_code oq_fresh_init(oq_fresh *s, oq_arena *scratch, oq_model *m, onq_error *err) {
-    *s = (oq_fresh){.arena = &m->arena};
-    oq_map_init(&s->tensors, scratch);
-    oq_map_init(&s->nodes, scratch);
+    *s = (oq_fresh){.tensors = {.arena = &m->arena}, .nodes = {.arena = &m->arena}};
+    oq_map_init(&s->tensors.map, scratch);
+    oq_map_init(&s->nodes.map, scratch);
     return m->proto->graph == NULL ? ONQ_OK : oq_walk_graphs(m->proto->graph, collect, s, err);
 }
 
-static oq_str none(oq_fresh *s) {
-    s->failed = true;
-    return (oq_str){NULL, 0};
-}
-
-static oq_str unique(oq_fresh *s, oq_map *map, oq_str base, const char *suffix) {
-    const oq_str wanted = oq_str_cat(s->arena, base, oq_str_of(suffix));
-    oq_str name = wanted;
-    if (name.p == NULL)
-        return none(s);
-    /* The map's value of a name is the last number tried for it, so that many collisions stay
-     * cheap. */
-    uint32_t number = oq_map_find(map, wanted);
-    if (number != OQ_MAP_NONE) {
-        do {
-            number++;
-            name = oq_str_cat(s->arena, wanted, oq_str_format(s->arena, "_%u", number));
-            if (name.p == NULL)
-                return none(s);
-        } while (oq_map_has(map, name));
-        if (!oq_map_put(map, wanted, number))
-            return none(s);
-    }
-    return oq_map_put(map, name, 0) ? name : none(s);
+static oq_str fresh(oq_fresh *s, oq_names *names, oq_str base, const char *suffix) {
+    const oq_str wanted = oq_str_cat(names->arena, base, oq_str_of(suffix));
+    const oq_str name = wanted.p != NULL ? oq_names_unique(names, wanted) : wanted;
+    s->failed |= name.p == NULL;
+    return name;
 }
 
 oq_str oq_fresh_tensor(oq_fresh *s, oq_str base, const char *suffix) {
     assert(suffix != NULL);
-    return unique(s, &s->tensors, base, suffix);
+    return fresh(s, &s->tensors, base, suffix);
 }
 
 oq_str oq_fresh_node(oq_fresh *s, oq_str base, const char *suffix) {
-    return unique(s, &s->nodes, base, suffix);
+    return fresh(s, &s->nodes, base, suffix);
 }
 
 oq_str oq_fresh_node_of(oq_fresh *s, const oq_node *n, const char *suffix) {

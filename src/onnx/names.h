@@ -1,26 +1,36 @@
 /*
- * names.h — names for what a quantizer adds.
+ * names.h — names for what a quantizer or a rewrite adds.
  *
  * The reference calls a tensor's scale X_scale whatever else is called so, and a model that has an
- * X_scale already is silently wired to it. Here a new name is the reference's when that is free,
- * else it gets a number at its end. Tensors (all graphs of the model) and nodes have name spaces of
- * their own.
+ * X_scale already is silently wired to it. Here a new name is the one that is wanted if it is free,
+ * else it gets a number at its end.
  */
 #pragma once
 
 #include "base/map.h"
 #include "onnx/model.h"
 
+/* A set of names. */
+typedef struct oq_names {
+    oq_arena *arena; /* where new names live */
+    oq_map map;
+} oq_names;
+
+/* All names of tensors and nodes in the model. */
+onq_code oq_names_collect(oq_names *s, oq_arena *a, oq_model *m, onq_error *err);
+bool oq_names_has(const oq_names *s, oq_str name);
+/* `wanted` if free, else wanted_1, wanted_2 ...; the result is taken. p == NULL: out of memory. */
+oq_str oq_names_unique(oq_names *s, oq_str wanted);
+
+/* Tensors (all graphs of the model) and nodes with a set of their own each, as in the reference. */
 typedef struct oq_fresh {
-    oq_arena *arena; /* where new names live: the model's */
-    oq_map tensors, nodes;
-    bool failed; /* out of memory: some name has no p */
+    oq_names tensors, nodes; /* new names live in the model's arena */
+    bool failed;             /* out of memory: some name has no p */
 } oq_fresh;
 
-/* Collects all names of the model; the maps live in `scratch`. */
+/* Collects all names of the model; the sets live in `scratch`. */
 onq_code oq_fresh_init(oq_fresh *s, oq_arena *scratch, oq_model *m, onq_error *err);
-/* base + suffix if free, else with _1, _2, ... at the end; taken from now on. p == NULL: out of
- * memory. */
+/* base + suffix, made unique. p == NULL: out of memory. */
 oq_str oq_fresh_tensor(oq_fresh *s, oq_str base, const char *suffix);
 oq_str oq_fresh_node(oq_fresh *s, oq_str base, const char *suffix);
 /* Gives nodes that have the name of another node in their graph, which ONNX Runtime refuses, a new
