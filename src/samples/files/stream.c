@@ -132,7 +132,7 @@ static onq_code inflate_some(oq_bytes *b, uint8_t *out, uint64_t n, onq_error *e
         if (r == Z_STREAM_END && done < n)
             return oq_fail(err, ONQ_E_MALFORMED,
                            "the compressed data ends after %" PRIu64 " bytes, %" PRIu64
-                           " were said",
+                           " were expected",
                            b->at, b->size);
     }
     return ONQ_OK;
