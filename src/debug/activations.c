@@ -10,8 +10,6 @@
 
 #include "engine/sweep.h"
 
-#include <math.h>
-
 #define MAX_KERNEL 16 /* samples that show what the runtime's kernels lose */
 
 /* What an observer of one of the models is given. */

@@ -23,8 +23,7 @@ static onq_code save_tensor(oq_model *m, const oq_names *names, const oq_cal_tar
     oq_arena *a = &m->arena;
     oq_graph *g = m->proto->graph;
     const oq_str out = oq_str_cat(a, t->name, OQ_S(OQ_DEBUG_SAVED));
-    if (out.p == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(out.p != NULL, err);
     if (oq_names_has(names, out))
         return oq_fail(
             err, ONQ_E_INVALID,
@@ -64,8 +63,7 @@ onq_code oq_debug_augment(oq_model *m, const oq_str *op_types, size_t n_op_types
     OQ_TRY(oq_names_collect(&names, a, m, err));
     const oq_str shape = oq_names_unique(&names, OQ_S("LinearReshape_onq"));
     oq_tensor *t = shape.p != NULL ? oq_tensor_new(a, shape, OQ_INT64, &one, 1) : NULL;
-    if (t == NULL || !oq_graph_add_init(a, m->proto->graph, t))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(t != NULL && oq_graph_add_init(a, m->proto->graph, t), err);
     OQ_TRY(oq_tensor_set_raw(a, t, &flat, sizeof flat, err));
     for (size_t i = 0; i < targets.all.n; i++)
         OQ_TRY(save_tensor(m, &names, &targets.all.v[i], shape, err));

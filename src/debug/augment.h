@@ -2,8 +2,7 @@
  * augment.h — a model that gives out its tensors: the reference's
  * modify_model_output_intermediate_tensors and get_augment_model.
  */
-#ifndef OQ_DEBUG_AUGMENT_H
-#define OQ_DEBUG_AUGMENT_H
+#pragma once
 
 #include "calibrate/calibrate.h"
 
@@ -17,5 +16,3 @@ onq_code oq_debug_augment(oq_model *m, const oq_str *op_types, size_t n_op_types
  * X_ReduceMin and X_ReduceMax of each tensor that it calibrates, or the tensors themselves
  * (augment_ranges.c). */
 onq_code oq_debug_augment_ranges(oq_model *m, const oq_cal_options *o, onq_error *err);
-
-#endif

@@ -28,8 +28,7 @@ static onq_code add_ints(augmenting *g, const char *wanted, const int64_t *v, si
     const int64_t dim = (int64_t)n;
     *out = oq_names_unique(&g->names, oq_str_of(wanted));
     oq_tensor *t = out->p != NULL ? oq_tensor_new(g->a, *out, OQ_INT64, &dim, 1) : NULL;
-    if (t == NULL || !oq_graph_add_init(g->a, g->m->proto->graph, t))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(t != NULL && oq_graph_add_init(g->a, g->m->proto->graph, t), err);
     return oq_tensor_set_raw(g->a, t, v, n * sizeof *v, err);
 }
 
@@ -38,8 +37,7 @@ static onq_code reduce_by_channel(augmenting *g, oq_node *n, uint32_t rank, onq_
     const size_t count = rank > 1 ? rank - 1 : 1;
     int64_t *axes = OQ_NEW_ARRAY(g->a, int64_t, count);
     oq_str name;
-    if (axes == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(axes != NULL, err);
     for (size_t i = 1; i < count; i++)
         axes[i] = (int64_t)i + 1;
     if (oq_model_opset(g->m, OQ_S("")) < 18)
@@ -55,8 +53,7 @@ static onq_code add_reduce(augmenting *g, const oq_cal_target *t, const char *op
     const oq_str middle = oq_str_format(g->a, "%.*s_%s_Reshape", OQ_STR(t->name), op);
     const oq_str in[2] = {middle, g->flat};
     const int64_t dim = -1;
-    if (out.p == NULL || middle.p == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(out.p != NULL && middle.p != NULL, err);
     if (oq_names_has(&g->names, out))
         return oq_fail(err, ONQ_E_INVALID,
                        "%s: the model already has a tensor '%.*s'; give the model without the "
@@ -80,8 +77,7 @@ static onq_code place(augmenting *g, const oq_cal_target *t, onq_error *err) {
     OQ_TRY(add_reduce(g, t, "ReduceMax", high, err));
     oq_node *const all[4] = {high[0], high[1], low[0], low[1]};
     for (size_t i = 0; i < OQ_COUNT(all); i++)
-        if (!OQ_PUSH(g->a, &g->nodes, all[i]))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(OQ_PUSH(g->a, &g->nodes, all[i]), err);
     return ONQ_OK;
 }
 
@@ -105,8 +101,7 @@ static onq_code add_reductions(augmenting *g, onq_error *err) {
             placed[at] = true;
             OQ_TRY(place(g, &g->targets.all.v[at], err));
         }
-        if (!OQ_PUSH(g->a, &g->nodes, node))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(OQ_PUSH(g->a, &g->nodes, node), err);
     }
     for (size_t i = 0; i < n; i++)
         if (!placed[i])

@@ -12,8 +12,6 @@
 #include "onnx/operators.h"
 #include "onnx/tensor.h"
 
-#include <math.h>
-
 void oq_debug_init(oq_debug *d, onq_env *env, oq_model *truth, oq_model *made) {
     assert(truth != NULL && made != NULL);
     *d = (oq_debug){
@@ -73,8 +71,7 @@ static onq_code read_params(oq_debug *d, oq_debug_act *a, const oq_node *n, size
     OQ_TRY(oq_tensor_floats(d->made, scale, &d->arena, &a->scale, &n_scale, err));
     a->n_params = n_scale;
     a->zero = OQ_NEW_ARRAY(&d->arena, int32_t, n_scale + 1);
-    if (a->zero == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(a->zero != NULL, err);
     a->type = (oq_dtype)oq_attr_int(n, "output_dtype", OQ_UINT8);
     if (zero != NULL)
         a->type = (oq_dtype)zero->data_type.v;
@@ -164,8 +161,7 @@ static onq_code step_over_clips(oq_debug *d, oq_debug_act *a, onq_error *err) {
             break;
         const oq_str out = clip->output.v[0];
         const oq_str quantized = oq_str_cat(&d->arena, out, OQ_S("_quantized"));
-        if (quantized.p == NULL)
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(quantized.p != NULL, err);
         if (!cuts && (maker_is(&d->made_index, out, clip->op_type) ||
                       is_real_value(&d->made_index, quantized)))
             break;
@@ -362,8 +358,7 @@ static onq_code match_bodies(oq_debug *d, oq_map *names, const oq_node *made, co
                              size_t depth, onq_error *err) {
     oq_index *around = OQ_NEW_ARRAY(&d->arena, oq_index, 2);
     onq_code rc = ONQ_OK;
-    if (around == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(around != NULL, err);
     around[0] = d->made_index;
     around[1] = d->truth_index;
     for (size_t k = 0; rc == ONQ_OK && k < made->attribute.n; k++) {

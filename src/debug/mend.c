@@ -6,8 +6,6 @@
 #include "base/map.h"
 
 #include <ctype.h>
-#include <limits.h>
-#include <stdlib.h>
 
 #define NEAR_STEPS 4 /* from a made node to the source's: a pair, and what a format adds to it */
 #define SAME_TYPE  2 /* so many nodes of one operator at fault: the operator is */
@@ -72,8 +70,7 @@ static onq_code note_nodes(void *ctx, oq_graph *g, onq_error *err) {
             fits = n->output.v[k].n == 0 || oq_map_put(&s->by_output, n->output.v[k], at);
         if (fits && n->name.n > 0 && !oq_map_has(&s->by_name, n->name))
             fits = oq_map_put(&s->by_name, n->name, at);
-        if (!fits)
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(fits, err);
     }
     return ONQ_OK;
 }
@@ -196,8 +193,7 @@ static onq_code leave(mender *d, const oq_node *n, onq_error *err) {
     size_t same = 0;
     for (size_t i = 0; i < left->n; i++)
         same += oq_str_eq(left->v[i]->op_type, n->op_type);
-    if (!OQ_PUSH(d->m->arena, left, n))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(OQ_PUSH(d->m->arena, left, n), err);
     for (size_t i = 0; same >= SAME_TYPE && i < d->all.n; i++)
         if (oq_str_eq(d->all.v[i]->op_type, n->op_type) && !holds(left, d->all.v[i]) &&
             !OQ_PUSH(d->m->arena, left, d->all.v[i]))
@@ -232,8 +228,7 @@ static onq_code try_suspects(mender *d, bool *moved, onq_error *err) {
 static onq_code try_first(mender *d, size_t k, bool *good, onq_error *err) {
     oq_mend_nodes left = {0};
     for (size_t i = 0; i < d->m->left.n; i++)
-        if (!OQ_PUSH(d->m->arena, &left, d->m->left.v[i]))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(OQ_PUSH(d->m->arena, &left, d->m->left.v[i]), err);
     for (size_t i = 0; i < k; i++)
         if (!holds(&d->m->left, d->all.v[i]) && !OQ_PUSH(d->m->arena, &left, d->all.v[i]))
             return oq_fail_nomem(err);

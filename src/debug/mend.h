@@ -7,8 +7,7 @@
  * quantizes and verifies once; their number is bounded, and the outcome depends on nothing but the
  * model and what the runtime says.
  */
-#ifndef OQ_DEBUG_MEND_H
-#define OQ_DEBUG_MEND_H
+#pragma once
 
 #include "debug/verify.h"
 #include "onnx/graph.h"
@@ -40,5 +39,3 @@ onq_code oq_mend_run(oq_mend *m, oq_verdict *v, oq_graph *result, onq_error *err
 /* The source's nodes that a message about `result` speaks of, nearest first. */
 onq_code oq_mend_suspects(oq_mend *m, oq_graph *result, const char *text, oq_mend_nodes *out,
                           onq_error *err);
-
-#endif

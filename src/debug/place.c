@@ -12,8 +12,6 @@
 
 #include "onnx/operators.h"
 
-#include <stdlib.h>
-
 typedef struct mark {
     uint64_t hash;
     uint32_t order, value;
@@ -86,8 +84,7 @@ static onq_code mark_graph(oq_arena *a, const oq_index *ix, mark **out, size_t *
     OQ_TRY(oq_topo_order(ix, a, &order, err));
     uint64_t *hash = OQ_NEW_ARRAY(a, uint64_t, ix->values.n + 1);
     mark *v = OQ_NEW_ARRAY(a, mark, ix->values.n + 1);
-    if (hash == NULL || v == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(hash != NULL && v != NULL, err);
     size_t n = 0, place = 0;
     for (size_t i = 0; i < g->input.n; i++) {
         const oq_value *in = oq_index_find(ix, g->input.v[i]->name);
@@ -175,8 +172,7 @@ onq_code oq_debug_places_build(oq_debug *d, oq_debug_places **out, onq_error *er
     oq_debug_places *p = OQ_NEW(&d->arena, oq_debug_places);
     if (p != NULL)
         p->truth = OQ_NEW_ARRAY(&d->arena, oq_str, d->made_index.values.n + 1);
-    if (p == NULL || p->truth == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(p != NULL && p->truth != NULL, err);
     p->d = d;
     OQ_GO(mark_graph(&scratch, &d->truth_index, &truth, &n_truth, err));
     OQ_GO(mark_graph(&scratch, &d->made_index, &made, &n_made, err));

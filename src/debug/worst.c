@@ -4,9 +4,6 @@
  */
 #include "debug/debug.h"
 
-#include <math.h>
-#include <string.h>
-
 #define IN_JSON 20
 #define IN_TEXT 3
 
@@ -30,8 +27,7 @@ onq_code oq_debug_worst_add(oq_debug *d, const oq_debug_sample *s, onq_error *er
         return ONQ_OK;
     oq_debug_sample one = *s;
     one.name = oq_arena_strdup(&d->arena, s->name, strlen(s->name));
-    if (one.name == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(one.name != NULL, err);
     size_t at = w->n < OQ_DEBUG_WORST ? w->n++ : w->n - 1;
     for (; at > 0 && is_worse(&one, &w->v[at - 1]); at--)
         w->v[at] = w->v[at - 1];

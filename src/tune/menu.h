@@ -7,8 +7,7 @@
  * and ends with all of them float; each step changes one unit, where the most noise goes for the
  * least time.
  */
-#ifndef OQ_TUNE_MENU_H
-#define OQ_TUNE_MENU_H
+#pragma once
 
 #include "base/vec.h"
 #include "quantize/choose/node_method.h"
@@ -46,5 +45,3 @@ onq_code oq_menus_curve(oq_menus *m, oq_arena *a, onq_error *err);
 void oq_menus_at(const oq_menus *m, size_t n_steps, oq_method *ways, double *noise);
 /* The methods as text for --node_methods. In the arena; NULL when out of memory. */
 const char *oq_menus_text(const oq_menus *m, const oq_method *ways, oq_arena *a);
-
-#endif

@@ -4,8 +4,7 @@
  * Rows are found by the text of their recipe. The file is written whole after every measurement. It
  * belongs to one model and one set of samples; with others it is refused.
  */
-#ifndef OQ_TUNE_STATE_H
-#define OQ_TUNE_STATE_H
+#pragma once
 
 #include "base/env.h"
 #include "base/text/json.h"
@@ -32,5 +31,3 @@ void oq_state_close(oq_tune_state *s);
 bool oq_state_find(const oq_tune_state *s, const char *key, oq_state_row *out);
 /* Adds a row and writes the file. Does nothing where nothing is kept. */
 onq_code oq_state_put(oq_tune_state *s, const char *key, const oq_state_row *row, onq_error *err);
-
-#endif

@@ -6,8 +6,6 @@
 #include "debug/weights/weights.h"
 #include "onnx/tensor.h"
 
-#include <math.h>
-
 #define MAX_HIST 16384 /* values of one tensor and sample that go into a histogram */
 
 /* ---- buffers ---- */
@@ -17,8 +15,7 @@ onq_code oq_moments_reserve(const oq_moments *w, oq_moment_buffer *b, uint64_t s
     if (size <= b->cap)
         return ONQ_OK;
     void *more = oq_resize(&w->d->env->alloc, b->p, b->cap, size);
-    if (more == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(more != NULL, err);
     *b = (oq_moment_buffer){more, size};
     return ONQ_OK;
 }
@@ -345,8 +342,7 @@ static onq_code watch_name(oq_debug *d, oq_watch *w, oq_str name, uint32_t act, 
             return oq_fail_nomem(err);
     }
     oq_moment_use *u = OQ_NEW(a, oq_moment_use);
-    if (u == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(u != NULL, err);
     *u = (oq_moment_use){act, r, w->uses.v[at]};
     w->uses.v[at] = u;
     return ONQ_OK;
@@ -374,8 +370,7 @@ onq_code oq_moments_init(oq_moments *w, oq_debug *d, const oq_moments *first, on
     *w = (oq_moments){.d = d};
     w->n = d->acts.n;
     w->v = OQ_NEW_ARRAY(&d->arena, oq_moment, w->n + 1);
-    if (w->v == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(w->v != NULL, err);
     for (size_t i = 0; i < w->n; i++)
         if (first != NULL ? first->v[i].mask != NULL : d->acts.v[i].mask_likely)
             OQ_TRY(oq_mask_expect(w, &w->v[i], err));

@@ -7,8 +7,7 @@
  * these are added to the activations in the order of the samples (oq_moments_fold), so results have
  * the same bits whatever the number of lanes.
  */
-#ifndef OQ_DEBUG_MOMENT_H
-#define OQ_DEBUG_MOMENT_H
+#pragma once
 
 #include "base/map.h"
 #include "debug/debug.h"
@@ -135,5 +134,3 @@ onq_code oq_mask_measure(oq_moments *w, const oq_debug_act *a, oq_moment *m, con
 onq_code oq_mask_end(oq_moments *w, const oq_debug_act *a, oq_moment *m, onq_error *err);
 void oq_mask_begin(const oq_moments *w, oq_moment *m);
 void oq_mask_release(const oq_moments *w, oq_moment *m);
-
-#endif

@@ -37,8 +37,7 @@ onq_code oq_mask_expect(const oq_moments *w, oq_moment *m, onq_error *err) {
     if (m->mask != NULL)
         return ONQ_OK;
     m->mask = oq_calloc(&w->d->env->alloc, 1, sizeof *m->mask);
-    if (m->mask == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(m->mask != NULL, err);
     m->mask->last = &m->mask->made;
     return ONQ_OK;
 }
@@ -62,8 +61,7 @@ onq_code oq_mask_keep(const oq_moments *w, oq_moment *m, const oq_moment_made *m
     if (m->mask == NULL)
         return ONQ_OK;
     oq_moment_made *copy = oq_alloc(&w->d->env->alloc, kept_size(made->n));
-    if (copy == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(copy != NULL, err);
     float *pre = (float *)(copy + 1), *post = pre + made->n;
     if (made->pre != NULL)
         memcpy(pre, made->pre, made->n * sizeof *pre);

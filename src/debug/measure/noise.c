@@ -10,9 +10,6 @@
 #include "onnx/dtype.h"
 #include "samples/agreement.h"
 
-#include <float.h>
-#include <math.h>
-
 #define PIECE 1024
 
 /* numpy's float types, the least exact first. */

@@ -5,8 +5,7 @@
  * sums.h streams float32 values; here whole tensors are there, and their type decides how numpy
  * rounds: float16 norms are rounded to float16 (and overflow there), double ones are not rounded.
  */
-#ifndef OQ_DEBUG_NOISE_H
-#define OQ_DEBUG_NOISE_H
+#pragma once
 
 #include "base/err.h"
 
@@ -19,5 +18,3 @@ onq_code oq_noise_sqnr(const onq_tensor *x, size_t n_x, const onq_tensor *y, siz
 
 /* The number of elements of a numeric tensor: the product of its dims, checked against `size`. */
 onq_code oq_noise_count(const onq_tensor *t, uint64_t *out, onq_error *err);
-
-#endif

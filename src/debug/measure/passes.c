@@ -7,9 +7,6 @@
  */
 #include "debug/measure/passes.h"
 
-#include <math.h>
-#include <string.h>
-
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif

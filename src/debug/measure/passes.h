@@ -6,8 +6,7 @@
  * whatever vectors the machine has: results are the same to the last bit on all of them, and do not
  * depend on the number of workers, which take parts of fixed size.
  */
-#ifndef OQ_DEBUG_PASSES_H
-#define OQ_DEBUG_PASSES_H
+#pragma once
 
 #include "base/pool.h"
 #include "debug/measure/sums.h"
@@ -70,5 +69,3 @@ onq_code oq_pass_sums_run(oq_pool *pool, const float *x, const float *y, size_t 
 
 /* One value through the quantizer. */
 float oq_steps_apply(const oq_steps *s, float x);
-
-#endif

@@ -7,9 +7,6 @@
 
 #include "samples/agreement.h"
 
-#include <float.h>
-#include <math.h>
-
 #define PIECE 256
 
 static void add_piece(oq_sums *s, const float *x, const float *y, size_t n) {

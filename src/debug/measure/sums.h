@@ -6,8 +6,7 @@
  * y|), both norms at least the machine epsilon of a double. The difference is taken in float32, as
  * numpy takes it for float32 arrays.
  */
-#ifndef OQ_DEBUG_SUMS_H
-#define OQ_DEBUG_SUMS_H
+#pragma once
 
 #include "base/port.h"
 
@@ -36,5 +35,3 @@ double oq_sums_mean_error(const oq_sums *s);
 
 /* Least and greatest of n floats, NaN left out; *lo and *hi are widened. */
 void oq_span_add(float *lo, float *hi, const float *x, size_t n);
-
-#endif

@@ -10,9 +10,6 @@
 
 #include "base/keyed.h"
 
-#include <math.h>
-#include <stdlib.h>
-
 #define MAX_MISSES 8 /* units that are put back in vain before the rest is taken as needed */
 
 /* ---- scores ---- */
@@ -86,8 +83,7 @@ static onq_code each_alone(oq_searching *g, onq_error *err) {
                                    .ctx = g,
                                    .scores = OQ_NEW_ARRAY(g->arena, oq_search_score, n + 1),
                                    .measured = OQ_NEW_ARRAY(g->arena, bool, n + 1)};
-    if (tries.scores == NULL || tries.measured == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(tries.scores != NULL && tries.measured != NULL, err);
     OQ_TRY(oq_search_measure_all(g, &tries, err));
     for (size_t i = 0; i < n; i++) {
         if (!tries.measured[i])
@@ -203,8 +199,7 @@ static onq_code sort_units(oq_searching *g, oq_keyed *order, onq_error *err) {
     oq_debug_search *s = g->s;
     const size_t n = s->units.n;
     oq_debug_unit *sorted = OQ_NEW_ARRAY(g->arena, oq_debug_unit, n);
-    if (sorted == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(sorted != NULL, err);
     for (size_t i = 0; i < n; i++)
         sorted[i] = s->units.v[order[i].at];
     memcpy(s->units.v, sorted, n * sizeof *sorted);
@@ -229,8 +224,7 @@ static onq_code search_all(oq_searching *g, onq_error *err) {
     OQ_TRY(each_alone(g, err));
     const size_t n = s->units.n;
     oq_keyed *order = OQ_NEW_ARRAY(g->arena, oq_keyed, n + 1);
-    if (order == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(order != NULL, err);
     for (uint32_t i = 0; i < n; i++)
         order[i] = (oq_keyed){s->units.v[i].sqnr, i};
     oq_keyed_sort(order, n); /* those that were not measured come last */

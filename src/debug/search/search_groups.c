@@ -7,8 +7,6 @@
 #include "onnx/operators.h"
 #include "quantize/choose/pick.h"
 
-#include <math.h>
-
 static onq_code add_unit(oq_debug_search *s, oq_arena *a, oq_str name, oq_str op, onq_error *err) {
     const oq_debug_unit u = {.name = name, .op = op, .sqnr = NAN, .agreement = NAN};
     return OQ_PUSH(a, &s->units, u) ? ONQ_OK : oq_fail_nomem(err);
@@ -51,8 +49,7 @@ static onq_code by_text(oq_debug_search *s, bool block, oq_arena *a, onq_error *
         uint32_t at = oq_map_find(&seen, key);
         if (at == OQ_MAP_NONE) {
             at = (uint32_t)s->units.n;
-            if (!oq_map_put(&seen, key, at))
-                return oq_fail_nomem(err);
+            OQ_TRY_ALLOC(oq_map_put(&seen, key, at), err);
             OQ_TRY(add_unit(s, a, key, n->op, err));
         }
         OQ_TRY(add_member(s, a, &s->units.v[at], i, err));
@@ -105,8 +102,7 @@ static onq_code by_node(oq_debug_search *s, oq_arena *a, onq_error *err) {
     const oq_index *ix = &s->d->made_index;
     bool *taken = OQ_NEW_ARRAY(a, bool, s->nodes.n + 1);
     uint32_t *row = OQ_NEW_ARRAY(a, uint32_t, ix->graph->node.n + 1);
-    if (taken == NULL || row == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(taken != NULL && row != NULL, err);
     for (uint32_t i = 0; i < s->nodes.n; i++)
         row[s->nodes.v[i].node] = i + 1;
     for (uint32_t i = 0; i < s->nodes.n; i++) {
@@ -124,8 +120,7 @@ static onq_code by_node(oq_debug_search *s, oq_arena *a, onq_error *err) {
         if (clip == NULL || !oq_op_traits_of(clip->op_type)->clips || row[at] == 0)
             continue;
         taken[row[at] - 1] = true;
-        if (!OQ_PUSH(a, &u->nodes, row[at] - 1))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(OQ_PUSH(a, &u->nodes, row[at] - 1), err);
     }
     return ONQ_OK;
 }

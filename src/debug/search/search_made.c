@@ -17,8 +17,6 @@
 #include "quantize/ort/ort_forms.h"
 #include "shape/macs.h"
 
-#include <math.h>
-
 typedef struct making {
     oq_searching *g;
     oq_arena arena;
@@ -64,8 +62,7 @@ static onq_code begin_copy(making *k, onq_error *err) {
     oq_search_apply(g);
     oq_model_proto *copy = oq_message_clone(&m->arena, OQ_SCHEMA_model_proto, m->proto);
     oq_search_put_back(g);
-    if (copy == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(copy != NULL, err);
     m->proto = copy;
     return take_out(k, err);
 }
@@ -84,8 +81,7 @@ static onq_code wide_inits(making *k, const oq_debug_act *a, oq_str *scale, oq_s
     uint16_t *z = OQ_NEW(&m->arena, uint16_t);
     *scale = oq_str_cat(&m->arena, a->post, OQ_S("_onq_scale16"));
     *zero = oq_str_cat(&m->arena, a->post, OQ_S("_onq_zero16"));
-    if (s == NULL || z == NULL || scale->p == NULL || zero->p == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(s != NULL && z != NULL && scale->p != NULL && zero->p != NULL, err);
     *s = (float)step;
     *z = (uint16_t)fmin(65535, fmax(0, nearbyint(-a->q_lo / step)));
     oq_tensor *ts = oq_tensor_new(&m->arena, *scale, OQ_FLOAT, NULL, 0);
@@ -174,8 +170,7 @@ static onq_code run_all(making *k, oq_search_score *out, uint64_t *n, onq_error 
                             .ctx = &v,
                             .take = compare_outputs,
                             .what = "verifying"};
-    if (v.sums == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(v.sums != NULL, err);
     onq_code rc = open_both(k, models, err);
     if (rc == ONQ_OK)
         rc = oq_sweep_run(&sweep, err);
@@ -219,8 +214,7 @@ static onq_code count_macs(oq_searching *g, const oq_shapes *shapes, onq_error *
     const oq_graph *graph = g->d->made->proto->graph;
     double *macs = OQ_NEW_ARRAY(g->arena, double, s->nodes.n + 1);
     double all = 0, left = 0;
-    if (macs == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(macs != NULL, err);
     for (size_t i = 0; i < graph->node.n; i++) {
         const double n = oq_node_macs(shapes, graph, graph->node.v[i]);
         const uint32_t at = g->place[i];

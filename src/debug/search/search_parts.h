@@ -3,8 +3,7 @@
  * takes pairs away from the graph and puts them back, search_try.c measures tries, search_made.c
  * makes the model that was found and measures it as its users will.
  */
-#ifndef OQ_DEBUG_SEARCH_PARTS_H
-#define OQ_DEBUG_SEARCH_PARTS_H
+#pragma once
 
 #include "base/pool.h"
 #include "debug/search/search.h"
@@ -105,5 +104,3 @@ typedef struct oq_search_sum {
 void oq_search_sum_add(oq_search_sum *s, const oq_datum *x, const oq_datum *y);
 void oq_search_sum_join(oq_search_sum *into, const oq_search_sum *more);
 oq_search_score oq_search_score_of(const oq_search_sum *v, size_t n);
-
-#endif

@@ -3,8 +3,6 @@
  */
 #include "debug/search/search.h"
 
-#include <math.h>
-
 static void db(oq_buf *out, double v) {
     if (isinf(v))
         oq_buf_adds(out, "exact");
@@ -107,13 +105,11 @@ static void options_text(const oq_debug_search *s, const char *list, oq_buf *out
 }
 
 void oq_debug_search_options(const oq_debug_search *s, const char *list, oq_buf *out) {
-    oq_buf text;
-    oq_buf_init(&text, out->alloc);
+    OQ_SCRATCH_BUF(text, out->alloc);
     options_text(s, list, &text);
     if (text.n > 1)
         oq_buf_add(out, text.p + 1, text.n - 1);
     out->failed |= text.failed;
-    oq_buf_release(&text);
 }
 
 /* What the model has that was made. */

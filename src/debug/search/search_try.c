@@ -12,7 +12,6 @@
 #include "engine/sweep.h"
 
 #include <pthread.h>
-#include <stdlib.h>
 
 /* ---- what tries begin with ---- */
 
@@ -104,8 +103,7 @@ static void end_try(trial *t) {
 static onq_code plan(trial *t, bool head, onq_error *err) {
     oq_searching *g = t->g;
     bool *changed = OQ_NEW_ARRAY(&t->arena, bool, g->slicer->n_nodes + 1);
-    if (changed == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(changed != NULL, err);
     oq_search_apply(g);
     for (size_t i = 0; i < g->pairs.n; i++)
         changed[g->pairs.v[i].dq_at] = !g->pairs.v[i].off;
@@ -130,8 +128,7 @@ static void close_tails(oq_searching *g) {
 static onq_code make_tail(oq_searching *g, size_t cut, onq_error *err) {
     const size_t n = g->s->nodes.n;
     bool *set = OQ_NEW_ARRAY(g->arena, bool, n + 1);
-    if (set == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(set != NULL, err);
     memcpy(set, g->excluded, n * sizeof *set);
     oq_search_exclude_all(g, true);
     oq_search_apply(g);
@@ -298,8 +295,7 @@ static onq_code order_tries(oq_searching *g, const oq_search_tries *tries, turn 
 onq_code oq_search_measure_all(oq_searching *g, const oq_search_tries *tries, onq_error *err) {
     turn *order = OQ_NEW_ARRAY(g->arena, turn, tries->n + 1);
     together w = {.g = g, .tries = tries, .order = order};
-    if (order == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(order != NULL, err);
     OQ_TRY(order_tries(g, tries, order, err));
     pthread_mutex_init(&w.lock, NULL);
     onq_code rc = ONQ_OK;

@@ -12,8 +12,6 @@
 #include "onnx/operators.h"
 #include "onnx/tensor.h"
 
-#include <math.h>
-
 /* The float operator of a node of the quantized model, and the input there of input k; -1: none. */
 static oq_str truth_op(const oq_node *user, size_t k, int *slot) {
     const oq_op_traits *made = oq_op_traits_of(user->op_type);

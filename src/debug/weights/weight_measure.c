@@ -9,8 +9,6 @@
 #include "onnx/operators.h"
 #include "samples/agreement.h"
 
-#include <math.h>
-
 #define MAX_CHANNELS 65536
 
 /* ---- histograms ---- */
@@ -143,8 +141,7 @@ static onq_code show_channels(oq_debug *d, oq_debug_weight *w, const oq_weight_s
     w->channel_lo = OQ_NEW_ARRAY(&d->arena, float, dim);
     w->channel_hi = OQ_NEW_ARRAY(&d->arena, float, dim);
     w->channel_sqnr = OQ_NEW_ARRAY(&d->arena, double, dim);
-    if (w->channel_lo == NULL || w->channel_hi == NULL || w->channel_sqnr == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(w->channel_lo != NULL && w->channel_hi != NULL && w->channel_sqnr != NULL, err);
     memcpy(w->channel_lo, s->channel_lo, dim * sizeof *s->channel_lo);
     memcpy(w->channel_hi, s->channel_hi, dim * sizeof *s->channel_hi);
     double worst = INFINITY;

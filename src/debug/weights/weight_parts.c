@@ -83,8 +83,7 @@ static onq_code cut(oq_debug *d, uint32_t i, oq_arena *a, measuring *c, onq_erro
     }
     do {
         p.n = p.of - p.from < size ? p.of - p.from : size;
-        if (!OQ_PUSH(a, &c->parts, p))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(OQ_PUSH(a, &c->parts, p), err);
         p.from += p.n;
     } while (p.from < p.of);
     return ONQ_OK;
@@ -184,9 +183,8 @@ static onq_code take(void *ctx, size_t i, unsigned worker, onq_error *err) {
 onq_code oq_debug_weights(oq_debug *d, onq_error *err) {
     measuring c = {.d = d};
     oq_pool *pool = NULL;
-    oq_arena list;
     onq_code rc = ONQ_OK;
-    oq_arena_init(&list, &d->env->alloc);
+    OQ_SCRATCH(list, &d->env->alloc);
     for (uint32_t i = 0; i < d->weights.n; i++)
         OQ_GO(cut(d, i, &list, &c, err));
     OQ_GO(oq_pool_new(d->env, &pool, err));
@@ -197,6 +195,5 @@ done:
     for (size_t i = 0; i < MAX_SLOTS; i++) /* of parts that no one took */
         drop(&c.slots[i]);
     drop(&c.total);
-    oq_arena_release(&list);
     return rc;
 }

@@ -78,8 +78,7 @@ static onq_code truth_values(oq_debug *d, oq_debug_weight *w, oq_arena *a, oq_de
     if ((uintptr_t)raw.p % sizeof(double) == 0)
         return ONQ_OK;
     void *copy = oq_arena_alloc(a, (size_t)raw.n + 1);
-    if (copy == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(copy != NULL, err);
     memcpy(copy, raw.p, (size_t)raw.n);
     out->truth = copy;
     return ONQ_OK;

@@ -12,8 +12,6 @@
 #include "onnx/operators.h"
 #include "prepare/channels/channels.h"
 
-#include <math.h>
-
 #define POWERS       20  /* that are tried, in steps of 1 / POWERS */
 #define SHRINK       0.6 /* ranges of blocks that are tried: down to this part */
 #define SHRINK_STEPS 16
@@ -56,8 +54,7 @@ static onq_code take_columns(oq_arena *a, const oq_channel_reader *r, uint64_t k
     const uint64_t n = r->columns;
     *cols = n < MAX_COLUMNS ? (size_t)n : MAX_COLUMNS;
     *out = OQ_NEW_ARRAY(a, double, k **cols + 1);
-    if (*out == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(*out != NULL, err);
     for (uint64_t i = 0; i < k; i++)
         for (size_t c = 0; c < *cols; c++) {
             const uint64_t column = c * n / *cols;
@@ -83,8 +80,7 @@ static void factors(const double *mean, uint64_t n, double power, double *out) {
 static onq_code note_readers(scaling *s, const oq_channel_input *in, const double *scale,
                              onq_error *err) {
     float *now = OQ_NEW_ARRAY(&s->job->model->arena, float, in->n + 1);
-    if (now == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(now != NULL, err);
     for (uint64_t c = 0; c < in->n; c++)
         now[c] = (float)(in->power[c] / (scale[c] * scale[c]));
     for (size_t i = 0; i < in->n_readers; i++) {
@@ -105,8 +101,7 @@ static onq_code choose(scaling *s, oq_arena *a, const oq_channel_input *in, doub
     double *tried = OQ_NEW_ARRAY(a, double, in->n + 1), least = INFINITY;
     double **w = OQ_NEW_ARRAY(a, double *, in->n_readers + 1);
     size_t *cols = OQ_NEW_ARRAY(a, size_t, in->n_readers + 1);
-    if (tried == NULL || w == NULL || cols == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(tried != NULL && w != NULL && cols != NULL, err);
     for (size_t i = 0; i < in->n_readers; i++)
         OQ_TRY(take_columns(a, &in->readers[i], in->n, &w[i], &cols[i], err));
     for (int p = 0; p < POWERS; p++) {
@@ -126,16 +121,14 @@ static onq_code choose(scaling *s, oq_arena *a, const oq_channel_input *in, doub
 static onq_code find_scale(void *ctx, const oq_channel_input *in, double *scale, bool *worth,
                            onq_error *err) {
     scaling *s = ctx;
-    oq_arena scratch;
     int chosen = 0;
-    oq_arena_init(&scratch, s->arena->alloc);
+    OQ_SCRATCH(scratch, s->arena->alloc);
     for (uint64_t c = 0; c < in->n; c++)
         scale[c] = 1;
     onq_code rc = choose(s, &scratch, in, scale, &chosen, err);
     if (rc == ONQ_OK)
         rc = note_readers(s, in, scale, err);
     *worth = chosen > 0;
-    oq_arena_release(&scratch);
     return rc;
 }
 
@@ -173,13 +166,10 @@ static onq_code scale(scaling *s, onq_error *err) {
 }
 
 onq_code oq_nb_scale(oq_nb_learn_job *job, onq_error *err) {
-    oq_arena scratch;
-    oq_arena_init(&scratch, &job->model->env->alloc);
+    OQ_SCRATCH(scratch, &job->model->env->alloc);
     scaling s = {.job = job, .arena = &scratch};
     job->n_passes = 1;
-    const onq_code rc = scale(&s, err);
-    oq_arena_release(&scratch);
-    return rc;
+    return scale(&s, err);
 }
 
 /* ---- the integers ---- */
@@ -205,8 +195,7 @@ static void awq_panel(const oq_nb_task *t, oq_nb_panel *p, void *ctx) {
 
 onq_code oq_nb_awq(const oq_nb_task *t, const oq_nb_sink *s, onq_error *err) {
     double *w = oq_alloc(t->alloc, (size_t)t->block * sizeof *w);
-    if (w == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(w != NULL, err);
     const onq_code rc = oq_nb_panels(t, s, awq_panel, w, err);
     oq_free(t->alloc, w, (size_t)t->block * sizeof *w);
     return rc;

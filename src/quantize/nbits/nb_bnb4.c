@@ -9,8 +9,6 @@
  */
 #include "quantize/nbits/nb_task.h"
 
-#include <math.h>
-
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("O3")
 #endif
@@ -94,8 +92,7 @@ static onq_code quantize(const oq_nb_task *t, const oq_nb_sink *s, uint8_t (*cod
     const uint64_t count = t->k * t->n, blocks = count / t->block + (count % t->block != 0);
     bnb4 b = {.code = code, .out = s->part[OQ_NB_Q]};
     b.most = oq_calloc(t->alloc, blocks, sizeof(float));
-    if (b.most == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(b.most != NULL, err);
     onq_code rc = ONQ_OK;
     if (t->k % t->block == 0) {
         rc = oq_nb_panels(t, NULL, whole_panel, &b, err);

@@ -11,8 +11,6 @@
 #include "base/text/real.h"
 #include "quantize/number/qparam.h"
 
-#include <math.h>
-
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("O3")
 #endif

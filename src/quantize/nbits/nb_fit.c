@@ -5,8 +5,6 @@
 
 #include "quantize/number/qparam.h"
 
-#include <math.h>
-
 /* The end of a symmetric range that is farther from zero gets the integer 0, which has no opposite:
  * the scale has its sign turned where that is needed, as MLAS does it. */
 static void params(const oq_nb_grid *g, double lo, double hi, float *scale, float *zero) {

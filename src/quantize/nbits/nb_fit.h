@@ -2,8 +2,7 @@
  * nb_fit.h — scale and zero point of one block, for methods that search: which range loses least,
  * where every weight counts as much as its inputs are large.
  */
-#ifndef OQ_QUANTIZE_NBITS_FIT_H
-#define OQ_QUANTIZE_NBITS_FIT_H
+#pragma once
 
 #include "quantize/nbits/nb_task.h"
 
@@ -26,5 +25,3 @@ static inline double oq_nb_round(const oq_nb_grid *g, double w, float scale, flo
         scale != 0.0f ? __builtin_rint(w / (double)scale) + (double)zero : (double)zero;
     return q < 0 ? 0 : q > most ? most : q;
 }
-
-#endif

@@ -81,8 +81,7 @@ static onq_code solve(solving *s, const oq_nb_learned *l, onq_error *err) {
     if (l->job->one_scale) {
         const size_t cells = (size_t)(t->block * t->n);
         double *block = oq_alloc(t->alloc, cells * sizeof *block);
-        if (block == NULL)
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(block != NULL, err);
         fit_together(s, block);
         oq_free(t->alloc, block, cells * sizeof *block);
     } else {

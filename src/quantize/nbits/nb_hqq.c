@@ -10,8 +10,6 @@
  */
 #include "quantize/nbits/nb_task.h"
 
-#include <math.h>
-
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("O3")
 #endif
@@ -135,8 +133,7 @@ static onq_code find_steps(const oq_nb_task *t, hqq *h, onq_error *err) {
     const size_t bytes = (PANELS + 1) * sizeof(columns);
     columns *kept = oq_alloc(t->alloc, bytes);
     double best = INFINITY;
-    if (kept == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(kept != NULL, err);
     onq_code rc = oq_nb_panel_init(&p, t, err);
     h->beta = BETA;
     for (bool better = true; rc == ONQ_OK && better && h->steps < STEPS; h->steps++) {

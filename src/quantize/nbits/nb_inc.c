@@ -11,9 +11,6 @@
 
 #include "quantize/number/qparam.h"
 
-#include <math.h>
-#include <string.h>
-
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("O3")
 #endif
@@ -59,8 +56,7 @@ OQ_NB_INLINE void rtn_params(const oq_nb_task *t, oq_nb_panel *p, size_t c, floa
     p->zero[c] = (float)(zero < 0.0 ? 0.0 : zero > most ? most : zero);
 }
 
-OQ_NB_INLINE void rtn_body(const oq_nb_task *t, oq_nb_panel *p, void *ctx) {
-    (void)ctx;
+OQ_NB_INLINE void rtn_body(const oq_nb_task *t, oq_nb_panel *p, void *ctx OQ_UNUSED) {
     for (size_t c = 0; c < p->cols; c++) {
         float lo = p->x[c], hi = p->x[c];
         for (size_t r = 1; r < p->rows; r++) {
@@ -272,8 +268,7 @@ OQ_NB_PANEL(k_quant, k_quant_body)
 onq_code oq_nb_k_quant(const oq_nb_task *t, const oq_nb_sink *s, onq_error *err) {
     const size_t cells = (size_t)t->block * LANES, bytes = 4 * cells * sizeof(float);
     float *room = oq_alloc(t->alloc, bytes);
-    if (room == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(room != NULL, err);
     lanes k = {.t = t,
                .pairwise = t->blocks > 1 || t->n == 1,
                .most = (float)((1u << t->bits) - 1),

@@ -5,7 +5,6 @@
 #include "quantize/nbits/nb_task.h"
 
 #include <pthread.h>
-#include <string.h>
 
 typedef struct part {
     oq_producer producer;
@@ -77,11 +76,9 @@ static onq_code make_part(const oq_producer *self, uint8_t *out, onq_error *err)
 
 onq_code oq_nb_lazy_new(oq_arena *a, const oq_nb_task *t, oq_nb_lazy **out, onq_error *err) {
     oq_nb_lazy *z = OQ_NEW(a, oq_nb_lazy);
-    if (z == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(z != NULL, err);
     z->task = *t;
-    if (pthread_mutex_init(&z->lock, NULL) != 0)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(pthread_mutex_init(&z->lock, NULL) == 0, err);
     for (unsigned i = 0; i < OQ_NB_PARTS; i++)
         z->parts[i] = (part){
             .producer = {.size = t->size[i], .make = make_part, .ctx = &z->parts[i]}, .owner = z};

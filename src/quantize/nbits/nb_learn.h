@@ -9,8 +9,7 @@
  *           they are rounded, and what they meet is scaled down, in the node before where that can
  *           be (Lin and others, 2023). Then each block gets the range that loses least.
  */
-#ifndef OQ_QUANTIZE_NBITS_LEARN_H
-#define OQ_QUANTIZE_NBITS_LEARN_H
+#pragma once
 
 #include "engine/engine.h"
 #include "quantize/nbits/nbits.h"
@@ -43,5 +42,3 @@ typedef struct oq_nb_learn_job {
 onq_code oq_nb_learn(oq_nb_learn_job *job, oq_model_proto *truth, oq_nb_made *made, onq_error *err);
 /* awq: scales the float model, before it is quantized. */
 onq_code oq_nb_scale(oq_nb_learn_job *job, onq_error *err);
-
-#endif

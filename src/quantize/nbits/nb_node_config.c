@@ -61,11 +61,8 @@ static onq_code read_all(oq_nb_config *c, json_t *root, onq_error *err) {
         return oq_fail(err, ONQ_E_CONFIG, "not an object with the names of nodes as its keys");
     json_object_foreach(root, name, item) {
         oq_nb_node node = {.name = oq_str_copy(c->lists->arena, oq_str_of(name))};
-        if (node.name.p == NULL)
-            return oq_fail_nomem(err);
-        const onq_code rc = read_node(c, item, &node.how, err);
-        if (rc != ONQ_OK)
-            return oq_error_in(err, rc, "node '%s'", name);
+        OQ_TRY_ALLOC(node.name.p != NULL, err);
+        OQ_TRY_IN(read_node(c, item, &node.how, err), err, "node '%s'", name);
         if (!oq_map_put(&c->node_map, node.name, (uint32_t)c->nodes.n) ||
             !OQ_PUSH(c->lists->arena, &c->nodes, node))
             return oq_fail_nomem(err);

@@ -63,8 +63,7 @@ static onq_code add_constants(const around *s, oq_graph *g, const oq_tensor *wei
                                             : said;
         const oq_str name = name_of(s, constants[i].name);
         oq_tensor *t = oq_tensor_new(s->a, name, OQ_INT64, one, constants[i].vector ? 1 : 0);
-        if (name.p == NULL || t == NULL || !oq_graph_add_init(s->a, g, t))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(name.p != NULL && t != NULL && oq_graph_add_init(s->a, g, t), err);
         OQ_TRY(oq_tensor_set_raw(s->a, t, &v, sizeof v, err));
     }
     return ONQ_OK;
@@ -75,8 +74,7 @@ static onq_code set_value(const around *s, oq_node *n, onq_error *err) {
     static const int64_t one[] = {1};
     const oq_str name = name_of(s, "_one_value");
     oq_tensor *t = oq_tensor_new(s->a, name, OQ_INT64, one, 1);
-    if (name.p == NULL || t == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(name.p != NULL && t != NULL, err);
     OQ_TRY(oq_tensor_set_typed_i(s->a, t, one, 1, err));
     return oq_attr_set_tensor(s->a, n, OQ_S("value"), t) ? ONQ_OK : oq_fail_nomem(err);
 }
@@ -87,8 +85,7 @@ static onq_code add_node(const around *s, oq_nb_state *r, oq_nb_scope *to, size_
     size_t n_in = 0;
     for (; n_in < 4 && nodes[i].input[n_in] != NULL; n_in++) {
         in[n_in] = name_of(s, nodes[i].input[n_in]);
-        if (in[n_in].p == NULL)
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(in[n_in].p != NULL, err);
     }
     const oq_str name = name_of(s, nodes[i].name), out = name_of(s, nodes[i].output);
     oq_node *n = oq_node_make(s->a, nodes[i].op_type, name, in, n_in, &out, 1);
@@ -106,8 +103,7 @@ onq_code oq_nb_emit_reshape(oq_nb_state *r, oq_nb_scope *s, oq_graph *g, oq_str 
     /* The output's name makes the names unique where nodes share theirs. */
     const oq_str whole = oq_str_cat(r->arena, oq_str_cat(r->arena, prefix, OQ_S("_")), after);
     const around names = {r->arena, whole, a, before, after};
-    if (whole.p == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(whole.p != NULL, err);
     OQ_TRY(add_constants(&names, g, weight, err));
     for (size_t i = 0; i < OQ_COUNT(nodes); i++)
         OQ_TRY(add_node(&names, r, s, i, err));

@@ -150,12 +150,10 @@ static onq_code sort_by_names(oq_graph *g, oq_arena *scratch, bool *sorted, onq_
         return oq_fail_nomem(err);
     if (!fits)
         return ONQ_OK;
-    if (!begin(&s, &fits))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(begin(&s, &fits), err);
     if (!fits)
         return ONQ_OK;
-    if (!sort(&s))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(sort(&s), err);
     if (s.n_done != n)
         return ONQ_OK;
     for (size_t i = 0; i < n; i++)

@@ -3,9 +3,6 @@
  */
 #include "quantize/rounding/hessian.h"
 
-#include <math.h>
-#include <string.h>
-
 #define TILE 256
 
 static size_t tiles_of(size_t k) {

@@ -18,8 +18,7 @@
  * The second side is for a layer whose inputs are already quantized: y are the inputs of the float
  * model, and cross is the sum of y x^T (solve.h: the weights that fit x best).
  */
-#ifndef OQ_QUANTIZE_ROUNDING_HESSIAN_H
-#define OQ_QUANTIZE_ROUNDING_HESSIAN_H
+#pragma once
 
 #include "base/pool.h"
 #include "quantize/rounding/linear.h"
@@ -49,5 +48,3 @@ onq_code oq_hessian_add(oq_hessian *h, const float *x, const float *y, size_t n,
                         onq_error *err);
 /* Adds what was gathered and completes the lower half. */
 onq_code oq_hessian_finish(oq_hessian *h, onq_error *err);
-
-#endif

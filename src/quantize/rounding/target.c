@@ -3,9 +3,6 @@
  */
 #include "quantize/rounding/solve.h"
 
-#include <math.h>
-#include <string.h>
-
 /* Columns of the target are independent right-hand sides: one task solves some of them. */
 #define COLUMNS 32
 
