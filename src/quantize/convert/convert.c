@@ -155,6 +155,8 @@ static onq_code run(oq_cv *cv, onq_error *err) {
     static const oq_cv_step steps[][3] = {
         [OQ_TO_FLOAT] = {oq_cv_lift, oq_cv_to_float, NULL},
         [OQ_TO_QDQ] = {oq_cv_lift, NULL, NULL},
+        [OQ_TO_QOPERATOR] = {oq_cv_to_qoperator, NULL, NULL},
+        [OQ_TO_NBITS] = {oq_cv_to_nbits, NULL, NULL},
     };
     oq_model *m = cv->model;
     oq_model_touch(m);

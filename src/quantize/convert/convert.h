@@ -3,8 +3,10 @@
  *
  * Two steps. *Lifting* puts every quantized operator between DequantizeLinear and QuantizeLinear
  * (cv_lift.c; a row of lift.def for each operator), so that one form is left: pairs. Then the pairs
- * are removed (to float, cv_float.c) or kept (to QDQ). All graphs of the model follow: those inside
- * If, Loop and Scan, and functions.
+ * are removed (to float, cv_float.c) or kept (to QDQ). The other way, float operators between pairs
+ * become integer operators (to QOperator, cv_lower.c; MatMulNBits, cv_lower_nbits.c), and what has no
+ * such operator keeps its pairs. All graphs of the model follow: those inside If, Loop and Scan, and
+ * functions.
  *
  * Constants are converted when the model is written (values.h).
  */
@@ -17,6 +19,8 @@
 typedef enum oq_convert_to {
     OQ_TO_FLOAT,
     OQ_TO_QDQ,
+    OQ_TO_QOPERATOR,
+    OQ_TO_NBITS,
 } oq_convert_to;
 
 /* What becomes of the bounds of a quantized tensor, when it is float again. */

@@ -16,7 +16,7 @@
 #include <stdio.h>
 
 static const float half[1] = {0.5f}, quarter[1] = {0.25f}, two[2] = {0.5f, 0.25f};
-static const uint8_t middle[1] = {100}, none8[1] = {0};
+static const uint8_t none8[1] = {0};
 static const int8_t none[2] = {0, 0}, w4[4] = {1, -2, 3, 4};
 
 static onq_code convert(bm *b, oq_convert_to to, oq_convert_job *job, onq_error *err) {
@@ -118,6 +118,94 @@ static void rows(void **state) {
             assert_true(oq_str_is(q->input.v[1], scale));
             assert_true(oq_str_is(q->output.v[0], "out"));
         }
+        bm_end(&b);
+    }
+}
+
+/* ---- every row, from right to left ---- */
+
+static const uint8_t middle[1] = {100};
+
+/* The float operator of the row between pairs: operands t0, t1 ... dequantized, its result quantized. */
+static void fill_float(bm *b, const oq_cv_row *row) {
+    static const uint8_t bytes[4] = {90, 100, 110, 120};
+    static const int32_t bias[2] = {3, -4}, nothing[1] = {0};
+    bm_f32(b, "s", "", half);
+    bm_f32(b, "ss", "", quarter); /* the product of two such scales */
+    bm_raw(b, "z", OQ_UINT8, "", middle, 1);
+    bm_raw(b, "z32", OQ_INT32, "", nothing, sizeof nothing);
+    bm_raw(b, "data", OQ_UINT8, "2,2", bytes, 4);
+    bm_raw(b, "bias", OQ_INT32, "2", bias, sizeof bias);
+    bm_node(b, "DequantizeLinear", "", "data s z", "t", "");
+    bm_node(b, "DequantizeLinear", "", "bias ss z32", "c", "");
+    oq_node *n = bm_node(b, row->float_type, "node", "", "f", "");
+    for (size_t i = 0; i < OQ_CV_OPERANDS && row->in[i].kind != OQ_SLOT_NONE; i++)
+        for (int k = 0; k < (row->in[i].kind == OQ_SLOT_REST ? 2 : 1); k++)
+            assert_true(oq_node_add_input(b->a, n,
+                                          row->in[i].kind == OQ_SLOT_BIAS   ? OQ_S("c")
+                                          : row->in[i].kind == OQ_SLOT_ASIS ? OQ_S("data")
+                                                                            : OQ_S("t")));
+    bm_node(b, "QuantizeLinear", "", "f s z", "out", "");
+    bm_output(b, "out", OQ_UINT8, NULL);
+}
+
+static void rows_back(void **state) {
+    (void)state;
+    for (size_t i = 0; i < oq_cv_row_count; i++) {
+        const oq_cv_row *row = &oq_cv_rows[i];
+        const bool lowered = row->output >= 0 && strcmp(row->float_type, "ReduceMean") != 0;
+        bm b;
+        oq_convert_job job = {0};
+        if (row->output < 0)
+            continue;
+        bm_begin(&b, NULL, 13);
+        fill_float(&b, row);
+        must(&b, OQ_TO_QOPERATOR, &job);
+        if ((find(b.g, row->type) != NULL) != lowered)
+            fail_msg("%s became no %s", row->float_type, row->type);
+        assert_int_equal(b.g->node.n, lowered ? 1 : 3);
+        const oq_node *made = b.g->node.v[lowered ? 0 : 1];
+        if (lowered) {
+            assert_true(oq_str_is(made->input.v[row->output], "s"));
+            assert_true(oq_str_is(made->input.v[row->output + 1], "z"));
+            assert_true(oq_str_is(made->output.v[0], "out"));
+        }
+        must(&b, OQ_TO_QDQ, &job);
+        assert_non_null(find(b.g, row->float_type));
+        assert_null(find(b.g, row->type));
+        bm_end(&b);
+    }
+}
+
+/* A bias of another scale, a type without kernels, a second reader: the pairs stay. */
+static void rows_stay(void **state) {
+    (void)state;
+    static const float other[1] = {0.3f};
+    static const uint16_t wide[1] = {7};
+    for (int what = 0; what < 3; what++) {
+        bm b;
+        oq_convert_job job = {0};
+        onq_error err = ONQ_ERROR_INIT;
+        const oq_cv_row *row = &oq_cv_rows[0];
+        while (strcmp(row->type, "QLinearConv") != 0)
+            row++;
+        bm_begin(&b, NULL, 13);
+        fill_float(&b, row);
+        if (what == 0) {
+            assert_ok(oq_tensor_set_raw(b.a, oq_graph_find_init(b.g, OQ_S("ss")), other,
+                                        sizeof other, &err),
+                      err);
+        } else if (what == 1) {
+            oq_tensor *t = oq_graph_find_init(b.g, OQ_S("z"));
+            t->data_type.v = OQ_UINT16;
+            assert_ok(oq_tensor_set_raw(b.a, t, wide, sizeof wide, &err), err);
+        } else {
+            bm_node(&b, "Neg", "neg", "f", "more", "");
+            bm_output(&b, "more", OQ_FLOAT, NULL);
+        }
+        must(&b, OQ_TO_QOPERATOR, &job);
+        assert_int_equal(job.n_operators, 0);
+        assert_int_equal(count(b.g, "Conv"), 1);
         bm_end(&b);
     }
 }
@@ -405,6 +493,42 @@ static void nbits(void **state) {
     }
 }
 
+/* MatMulNBits to DequantizeLinear and back gives the same bytes. */
+static void nbits_back(void **state) {
+    (void)state;
+    for (int zeros = 0; zeros < 2; zeros++) {
+        bm b;
+        oq_convert_job job = {0};
+        oq_span before[3] = {{0}}, after[3] = {{0}};
+        onq_error err = ONQ_ERROR_INIT;
+        bm_begin(&b, NULL, 21);
+        fill_nbits(&b, zeros);
+        const oq_node *n = find(b.g, "MatMulNBits");
+        for (size_t i = 0; i + 1 < n->input.n; i++)
+            assert_ok(
+                oq_model_data(b.m, oq_graph_find_init(b.g, n->input.v[i + 1]), &before[i], &err),
+                err);
+        must(&b, OQ_TO_QDQ, &job);
+        assert_null(find(b.g, "MatMulNBits"));
+        must(&b, OQ_TO_NBITS, &job);
+        n = find(b.g, "MatMulNBits");
+        assert_non_null(n);
+        assert_int_equal(n->input.n, zeros ? 4 : 3);
+        assert_int_equal(oq_attr_int(n, "K", 0), 17);
+        for (size_t i = 0; i + 1 < n->input.n; i++) {
+            assert_ok(
+                oq_model_data(b.m, oq_graph_find_init(b.g, n->input.v[i + 1]), &after[i], &err),
+                err);
+            assert_int_equal(before[i].n, after[i].n);
+            /* What pads the last block is 0 then, whatever it was. */
+            for (uint64_t k = 0; k < before[i].n; k++)
+                assert_int_equal(i == 0 && k % 16 > 8 ? 0 : before[i].p[k], after[i].p[k]);
+        }
+        assert_int_equal(b.g->node.n, 1);
+        bm_end(&b);
+    }
+}
+
 /* K 3 and blocks of 16: they run on from one column to the next. */
 static void bnb4(void **state) {
     (void)state;
@@ -641,17 +765,18 @@ static void fill_all(bm *b) {
 
 static void oom(void **state) {
     (void)state;
-    for (oq_convert_to to = OQ_TO_FLOAT; to <= OQ_TO_QDQ; to++)
+    for (oq_convert_to to = OQ_TO_FLOAT; to <= OQ_TO_NBITS; to++)
         bm_sweep(21, fill_all, work, &to);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows),  cmocka_unit_test(to_float),  cmocka_unit_test(relu),
-        cmocka_unit_test(clip6), cmocka_unit_test(interface), cmocka_unit_test(movers),
-        cmocka_unit_test(inner), cmocka_unit_test(integer),   cmocka_unit_test(dynamic_matmul),
-        cmocka_unit_test(nbits), cmocka_unit_test(bnb4),      cmocka_unit_test(table),
-        cmocka_unit_test(lstm),  cmocka_unit_test(slices),    cmocka_unit_test(ranges),
-        cmocka_unit_test(wrong), cmocka_unit_test(oom)};
+        cmocka_unit_test(rows_back), cmocka_unit_test(rows_stay), cmocka_unit_test(nbits_back),
+        cmocka_unit_test(rows),      cmocka_unit_test(to_float),  cmocka_unit_test(relu),
+        cmocka_unit_test(clip6),     cmocka_unit_test(interface), cmocka_unit_test(movers),
+        cmocka_unit_test(inner),     cmocka_unit_test(integer),   cmocka_unit_test(dynamic_matmul),
+        cmocka_unit_test(nbits),     cmocka_unit_test(bnb4),      cmocka_unit_test(table),
+        cmocka_unit_test(lstm),      cmocka_unit_test(slices),    cmocka_unit_test(ranges),
+        cmocka_unit_test(wrong),     cmocka_unit_test(oom)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
