@@ -65,6 +65,8 @@ COMMANDS = {
     "node-config": Row(f"nbits {QUANTIZE} --quant_method rtn --node_config s.json", ("settings",)),
     "convert": Row(f"convert {QUANTIZE} --to float"),
     "convert-qdq": Row(f"convert {QUANTIZE} --to qdq --lossy", ("model",)),
+    "convert-qoperator": Row(f"convert {QUANTIZE} --to qoperator", ("model",)),
+    "convert-nbits": Row(f"convert {QUANTIZE} --to nbits", ("model",)),
     "dequantize": Row(f"dequantize {QUANTIZE} --clips all --ranges ranges.json", ("model",), ("out.onnx", "ranges.json")),
     "bnb4": Row(f"bnb4 {QUANTIZE}"),
     "bnb4-fp4": Row(f"bnb4 {QUANTIZE} --quant_type fp4 --block_size 16", ("model",)),

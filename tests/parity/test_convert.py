@@ -96,6 +96,30 @@ def test_forms(form, tmp_path):
     case.near(case.convert("qdq"), 100.0)
 
 
+@pytest.mark.parametrize("form", ["qdq", "qdq-channels"])
+def test_qoperator(form, tmp_path):
+    """Integer operators in place of pairs: at most one step of the output apart, and the same parameters on the way back."""
+    n = collections.Counter()
+    for name in ("Add", "AveragePool", "Concat", "Conv", "Gemm", "GlobalAveragePool", "LeakyRelu", "MatMul", "MaxPool", "Mul", "Reshape", "Sigmoid",
+                 "Softmax", "Transpose"):
+        if name not in OPERATORS:
+            continue
+        model = opmodels.build(name, 17)
+        case = Case(tmp_path, model, STATIC[form], opmodels.feeds(model, 1))
+        out = case.convert("qoperator")
+        n.update(operators(out))
+        for optimised in (False, True):
+            case.near(out, 35.0, optimised)
+        back = tmp_path / "back.onnx"
+        onq("convert", "--to", "qdq", "-i", out, "-o", back, "--no_verify", "--quiet", status=0)
+        case.near(back, 100.0)
+        first, second = ({t.name: numpy_helper.to_array(t).tobytes() for t in onnx.load(p).graph.initializer} for p in (case.made, back))
+        assert all(second[k] == v for k, v in first.items() if not k.endswith("bias_zero_point") and k in second), name
+        assert {k for k in first if k.endswith("_scale")} <= set(second), name
+    for op in ("QLinearConv", "QLinearAdd", "QLinearMul", "QLinearSigmoid", "QLinearMatMul", "QGemm", "QLinearConcat"):
+        assert n[op] > 0, n
+
+
 def language():
     """Gather, MatMul and Add: 50 words, 40 channels, K that is no multiple of a block."""
     b = opmodels.B(21, seed=3)
@@ -125,6 +149,10 @@ def test_weights(form, tmp_path):
     pairs = case.convert("qdq")
     assert operators(pairs)["DequantizeLinear"] >= 2
     case.near(pairs, 100.0)
+    back = tmp_path / "back.onnx"
+    onq("convert", "--to", "nbits", "-i", pairs, "-o", back, "--no_verify", "--quiet", status=0)
+    assert operators(back)["MatMulNBits"] == 2 and operators(back)["DequantizeLinear"] == 0
+    case.near(back, 100.0)
 
 
 @pytest.mark.parametrize("form", ["qdq", "qdq-channels", "qoperator", "qoperator-channels"])

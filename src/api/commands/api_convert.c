@@ -14,7 +14,9 @@
 /* clang-format off */
 #define FORMS(ROW)                 \
     ROW("float", OQ_TO_FLOAT)      \
-    ROW("qdq", OQ_TO_QDQ)
+    ROW("qdq", OQ_TO_QDQ)          \
+    ROW("qoperator", OQ_TO_QOPERATOR) \
+    ROW("nbits", OQ_TO_NBITS)
 
 #define CLIPS(ROW)                 \
     ROW("auto", OQ_CLIPS_AUTO)     \
@@ -25,7 +27,9 @@
 static const onq_option_info form_rows[] = {
     OQ_ENUM("to", 0, "", "", OQ_CHOICES(FORMS), "FORM",
             "The form of the result. float: no quantization; qdq: DequantizeLinear and "
-            "QuantizeLinear around float operators."),
+            "QuantizeLinear around float operators; qoperator: QLinearConv and other operators of "
+            "integers in place of such pairs; nbits: MatMulNBits and GatherBlockQuantized in place "
+            "of weights that are dequantized in blocks."),
 };
 static const oq_opt_group form_own = OQ_GROUP("Form", form_rows);
 
