@@ -125,6 +125,14 @@ def test_same_weights_of_few_bits(kind, tmp_path):
     assert theirs == mine
 
 
+@pytest.mark.parametrize("overrides", [{"none": [{"scale": 1.0}]}, {"m1": [{"scale": 1.0}]}, {"m1": {"scale": 1.0}}])
+def test_overrides_are_checked_when_it_is_made(overrides, tmp_path):
+    found = ranges(build_cnn(), tmp_path)
+    for package in (reference, q):
+        with pytest.raises(ValueError, match="none|m1|scale"):
+            make(package, "QDQ", build_cnn(), found, ALL["QDQ"], extra_options={"TensorQuantOverrides": dict(overrides)})
+
+
 def test_which_models_are_changed(tmp_path):
     """Olive goes on with the model that it gave to MatMulBnb4Quantizer. The reference changes some models in their place."""
     inferred = tmp_path / "float.onnx"

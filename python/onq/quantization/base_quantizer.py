@@ -123,8 +123,13 @@ class BaseQuantizer(metaclass=Guarded):
         self.is_activation_restricted_asymmetric = self.extra_options.get("ActivationRestrictedAsymmetric", False)
         self.min_real_range = self.extra_options.get("MinimumRealRange")
         self.tensor_quant_overrides = TensorQuantOverridesHelper(self.extra_options.get("TensorQuantOverrides") or {})
-        self.tensor_quant_override_qtypes = self.tensor_quant_overrides.get_quant_types()
         self.parent = None
+        if not self.tensor_quant_overrides.empty():
+            default = quant_type_of(activation_qType)
+            valid, why = self.tensor_quant_overrides.is_valid(self.initializers, set(self.value_infos), default)
+            if not valid:
+                raise ValueError(why)
+        self.tensor_quant_override_qtypes = self.tensor_quant_overrides.get_quant_types()
 
     # ---- questions about the model
 
