@@ -119,6 +119,32 @@ static void test_order_limit_and_shares(void **state) {
     }
 }
 
+/* Only the samples of a list, whose limit and shares are counted among them. */
+static void test_numbers(void **state) {
+    static const uint64_t some[] = {1, 4, 5, 9}, beyond[] = {3, 13};
+    world *w = *state;
+    char text[200];
+    for (unsigned k = 0; k < 13; k++)
+        write_good_set(w, k);
+    oq_source_options o = options(w);
+    o.numbers = some;
+    o.n_numbers = OQ_COUNT(some);
+    assert_ok(open_source(w, &o), err);
+    assert_int_equal(oq_source_count(w->src), 4);
+    assert_string_equal(pass(w->src, text, sizeof text), "1 4 5 9");
+    assert_ok(oq_source_seek(w->src, 2, &err), err);
+    assert_string_equal(pass(w->src, text, sizeof text), "5 9");
+    o.limit = 3;
+    o.share = 1;
+    o.n_shares = 2;
+    assert_ok(open_source(w, &o), err);
+    assert_string_equal(pass(w->src, text, sizeof text), "4");
+    o = options(w);
+    o.numbers = beyond;
+    o.n_numbers = OQ_COUNT(beyond);
+    assert_fails(open_source(w, &o), ONQ_E_INVALID, err, "no sample 13");
+}
+
 /* A set by itself is a sample. */
 static void test_one_set(void **state) {
     world *w = *state;
@@ -391,6 +417,7 @@ static void test_array_that_changes(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_order_limit_and_shares, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_numbers, setup, teardown),
         cmocka_unit_test_setup_teardown(test_one_set, setup, teardown),
         cmocka_unit_test_setup_teardown(test_peek, setup, teardown),
         cmocka_unit_test_setup_teardown(test_closed_in_the_middle, setup, teardown),
