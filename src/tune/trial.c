@@ -9,6 +9,7 @@
 #include <time.h>
 
 #define MAX_CLOCKED  8 /* samples that are timed */
+#define MIN_CLOCKED  2
 #define MIN_ROUNDS   3
 #define MAX_ROUNDS   25
 #define FAR_SLOWER   2.5                   /* than the first: one round says enough */
@@ -193,8 +194,17 @@ static double ms_of(const double *least, size_t n) {
     return 1e3 * sum_of(least, n) / (double)n;
 }
 
+/* As many samples as have their rounds in the time that there is, by what float took for each. */
+static size_t clocked(const oq_trials *t, const oq_clocking *c) {
+    const double each = t->all.n > 0 ? t->seconds / (double)t->all.n : 0;
+    size_t n = t->all.n < MAX_CLOCKED ? t->all.n : MAX_CLOCKED;
+    while (n > MIN_CLOCKED && (double)(n * MIN_ROUNDS) * each > c->seconds)
+        n--;
+    return n;
+}
+
 onq_code oq_trials_clock(const oq_trials *t, const oq_clocking *c, onq_error *err) {
-    const size_t n = t->all.n < MAX_CLOCKED ? t->all.n : MAX_CLOCKED;
+    const size_t n = clocked(t, c);
     oq_arena scratch;
     if (c->n == 0)
         return ONQ_OK;

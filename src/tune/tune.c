@@ -8,10 +8,10 @@
 
 #include <math.h>
 
-#define MAX_CLOCK_SECONDS 0.4 /* for one session */
+#define MAX_CLOCK_SECONDS 0.3 /* for one session */
 #define MIN_CLOCK_SECONDS 0.02
-#define CLOCK_PART        0.3 /* of what float takes for all samples */
-#define USUAL             20  /* candidates of a search, for the progress */
+#define CLOCK_PART        0.15 /* of what float takes for all samples */
+#define USUAL             20   /* candidates of a search, for the progress */
 /* Of the longest time that a candidate took so far: what must be left for the answer. */
 #define RESERVE 1.0
 
@@ -68,8 +68,9 @@ static onq_code score_folds(oq_tune *t, const oq_recipe *r, const oq_division *d
             *size = bytes;
         }
         s->fold = (unsigned)i;
+        const size_t n = t->few > 0 && t->few < fold->n_judge ? t->few : fold->n_judge;
         if (rc == ONQ_OK)
-            rc = score_on(t, path, t->choose, fold->judge, fold->n_judge, s, err);
+            rc = score_on(t, path, t->choose, fold->judge, n, s, err);
         if (path != NULL && path != *first)
             t->drop(t->ctx, path);
     }
@@ -95,9 +96,9 @@ onq_code oq_tune_score(oq_tune *t, const oq_recipe *r, const oq_division *d, oq_
     return rc;
 }
 
-/* Of a model that is there; NULL: of float itself, which needs no run. */
-static onq_code score_model(oq_tune *t, const char *path, const oq_trials *set, size_t n,
-                            oq_score *out, onq_error *err) {
+/* Float itself needs no run. */
+onq_code oq_tune_report(oq_tune *t, const char *path, const oq_trials *set, size_t n, oq_score *out,
+                        onq_error *err) {
     oq_arena scratch;
     oq_scoring s;
     n = n < set->all.n ? n : set->all.n;
@@ -127,11 +128,6 @@ static onq_code score_model(oq_tune *t, const char *path, const oq_trials *set, 
     return rc;
 }
 
-onq_code oq_tune_report(oq_tune *t, const char *path, const oq_trials *set, oq_score *out,
-                        onq_error *err) {
-    return score_model(t, path, set, SIZE_MAX, out, err);
-}
-
 /* ---- times ---- */
 
 double oq_tune_clock_seconds(const oq_tune *t) {
@@ -153,8 +149,9 @@ static onq_code clock_one(oq_tune *t, oq_candidate *c, onq_error *err) {
     double ms[2] = {0}, halves[2][2] = {{0}};
     const size_t n = c == t->truth ? 1 : 2;
     onq_code rc = ONQ_OK;
-    if (t->clock != NULL) {
-        c->ms = t->clock(t->ctx, c);
+    if (t->clock != NULL || t->known_ms > 0) {
+        c->ms = t->clock != NULL ? t->clock(t->ctx, c) : t->known_ms;
+        c->ms_noise = t->clock != NULL ? 0 : OQ_NOISE_PART * t->known_ms;
         return ONQ_OK;
     }
     if (n > 1) {
@@ -300,7 +297,7 @@ onq_code oq_tune_add_model(oq_tune *t, const oq_candidate *like, oq_candidate **
     c->predicted = NAN;
     if (t->truth == NULL)
         t->truth = c;
-    OQ_TRY(score_model(t, c == t->truth ? NULL : c->path, t->choose, SIZE_MAX, &c->score, err));
+    OQ_TRY(oq_tune_report(t, c == t->truth ? NULL : c->path, t->choose, SIZE_MAX, &c->score, err));
     OQ_TRY(set_metric(t, c->path, &c->score, err));
     OQ_TRY(clock_one(t, c, err));
     c->ok = true;

@@ -72,6 +72,8 @@ typedef struct oq_tune {
     oq_candidate *rival_found; /* the quantized model to beat, in `all` */
     bool stopped;              /* by the deadline */
     size_t n_tried;
+    size_t few;                   /* samples that judge each fold, for what needs no more; 0: all */
+    double known_ms;              /* time of the next candidate, which need not be measured; or 0 */
     double slowest;               /* seconds that a candidate took, for the deadline */
     oq_session *beside;           /* float, to be timed beside candidates */
     struct oq_unit_stage *choice; /* for each unit, once there was such a stage */
@@ -87,8 +89,8 @@ void oq_tune_end(oq_tune *t);
 /* An error that ends the search, not one of a recipe, for which another may do: no memory, no room,
  * or the user stops it. */
 bool oq_tune_is_fatal(onq_code rc);
-/* Scores a model on samples that took no part: `set`. */
-onq_code oq_tune_report(oq_tune *t, const char *path, const oq_trials *set, oq_score *out,
+/* Scores a model (NULL: float itself) on at most n samples of a set. */
+onq_code oq_tune_report(oq_tune *t, const char *path, const oq_trials *set, size_t n, oq_score *out,
                         onq_error *err);
 
 /* ---- for the stages of the search ---- */

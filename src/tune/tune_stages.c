@@ -210,6 +210,16 @@ static size_t most_accurate(const oq_tune *t, oq_candidate **v, size_t n) {
     return have;
 }
 
+/* What leaves the graph as it is takes as long as before. */
+static bool changes_numbers_only(const char *option) {
+    static const char *const names[] = {"calibration_method", "bias_correction",
+                                        "learned_rounding"};
+    for (size_t i = 0; i < OQ_COUNT(names); i++)
+        if (strcmp(option, names[i]) == 0)
+            return true;
+    return false;
+}
+
 /* A candidate with one more option. */
 static onq_code refine(oq_tune *t, const oq_candidate *from, const char *what, const char *name,
                        const char *value, oq_candidate **out, onq_error *err) {
@@ -221,12 +231,15 @@ static onq_code refine(oq_tune *t, const oq_candidate *from, const char *what, c
     OQ_TRY_ALLOC(label.p != NULL, err);
     OQ_TRY(oq_recipe_copy(&from->recipe, t->arena, &r, err));
     OQ_TRY(oq_recipe_add(&r, t->arena, name, value, err));
-    return oq_tune_try(t, &r, label.p, out, err);
+    t->known_ms = changes_numbers_only(name) ? from->ms : 0;
+    const onq_code rc = oq_tune_try(t, &r, label.p, out, err);
+    t->known_ms = 0;
+    return rc;
 }
 
 #define CORRECTED    3 /* points */
 #define CORRECTED_DB 4 /* that they may lack */
-#define REFINED      2 /* of the best candidates, by each method */
+#define REFINED      2 /* of the best candidates, at most */
 
 /* After double activations the rounding of weights is most of what noise is left. */
 static bool is_double(const oq_candidate *c) {
@@ -234,10 +247,10 @@ static bool is_double(const oq_candidate *c) {
            oq_recipe_has_method(&c->recipe, OQ_METHOD_DOUBLE);
 }
 
-static onq_code refine_best(oq_tune *t, const char *what, const char *name, const char *value,
-                            onq_error *err) {
+static onq_code refine_best(oq_tune *t, size_t most, const char *what, const char *name,
+                            const char *value, onq_error *err) {
     oq_candidate *best[REFINED], *c = NULL;
-    const size_t n = most_accurate(t, best, REFINED);
+    const size_t n = most_accurate(t, best, most);
     for (size_t i = 0; i < n; i++)
         OQ_TRY(refine(t, best[i], what, name, value, &c, err));
     return ONQ_OK;
@@ -271,12 +284,12 @@ static onq_code try_methods(oq_tune *t, onq_error *err) {
     for (size_t i = 0; i < OQ_COUNT(methods); i++)
         if ((t->has_matmul && methods[i].for_matmul) || (t->has_conv && methods[i].for_conv))
             OQ_TRY(refine(t, base, methods[i].label, methods[i].name, methods[i].value, &c, err));
-    OQ_TRY(refine_best(t, "mse ranges", "calibration_method", "mse", err));
+    OQ_TRY(refine_best(t, 1, "mse ranges", "calibration_method", "mse", err));
     for (size_t i = 0, n = t->all.n; i < n; i++)
         if (t->all.v[i]->ok && is_double(t->all.v[i]) &&
             !oq_targets_hold(&t->targets, &t->all.v[i]->score))
             OQ_TRY(refine(t, t->all.v[i], "learned rounding", "learned_rounding", NULL, &c, err));
-    return refine_best(t, "bias correction", "bias_correction", NULL, err);
+    return refine_best(t, REFINED, "bias correction", "bias_correction", NULL, err);
 }
 
 /* Bias correction and learned rounding take away some dB of noise at no cost in time: for what is

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 
 #define PROBE_LIMIT   "12" /* samples that calibrate for it, some of them held out */
-#define PROBE_SAMPLES 8    /* for the noise of one unit */
+#define PROBE_SAMPLES 4    /* for the noise of one unit */
 #define MUCH          0.2  /* of the work that pays: worth a method of its own */
 #define GUESSES       3    /* points that the prediction chooses; then what is left is halved */
 #define MAX_POINTS    7    /* of the curve that are made */
@@ -21,8 +21,8 @@
 #define MIN_NOISE 0.01
 /* Of float's time: the least gain of a unit that pays, however badly it was timed. */
 #define MIN_GAIN    0.02
-#define MAX_PROBES  40  /* units that are measured alone */
-#define MAX_FURTHER 24  /* further ways that are */
+#define MAX_PROBES  32  /* units that are measured alone */
+#define MAX_FURTHER 12  /* further ways that are */
 #define SAFER       0.5 /* of the noise of what was doubted */
 
 typedef struct oq_unit_stage {

@@ -27,6 +27,7 @@
 #define PLENTY      128  /* samples: one split does */
 #define FEW         8    /* samples: halves of them calibrate badly */
 #define PARTS       4
+#define CHECKED     4 /* samples that the model that is written runs on */
 
 static const onq_option_info rows[] = {
     OQ_ROW_TARGET(
@@ -236,7 +237,7 @@ static onq_code divide(oq_auto *a, onq_error *err) {
         a->folds.n = 1;
     } else {
         OQ_TRY(oq_trials_divide(&a->choose, n < FEW ? PARTS : 2, 0, &a->folds, err));
-        OQ_TRY(oq_trials_divide(&a->choose, PARTS, 1, &a->again, err));
+        OQ_TRY(oq_trials_divide(&a->choose, n < FEW ? PARTS : 2, 1, &a->again, err));
     }
     a->tune.folds = &a->folds;
     a->tune.again = n > 1 ? &a->again : NULL;
@@ -351,7 +352,7 @@ static onq_code make_chosen(oq_auto *a, onq_error *err) {
         OQ_TRY(oq_tune_ensure(&a->tune, c, err));
         a->path = c->path;
     }
-    OQ_TRY(oq_tune_report(&a->tune, a->path, set, &seen, err));
+    OQ_TRY(oq_tune_report(&a->tune, a->path, set, a->eval_data ? SIZE_MAX : CHECKED, &seen, err));
     if (oq_score_is_wrong(&seen))
         return oq_fail(err, ONQ_E_RUNTIME,
                        "%s: calibrated with all samples its outputs have other shapes, or no "
@@ -361,7 +362,7 @@ static onq_code make_chosen(oq_auto *a, onq_error *err) {
         return ONQ_OK;
     seen.figures[OQ_METRIC_METRIC] = c->score.figures[OQ_METRIC_METRIC];
     c->report = seen;
-    return oq_tune_report(&a->tune, NULL, set, &a->tune.truth->report, err);
+    return oq_tune_report(&a->tune, NULL, set, SIZE_MAX, &a->tune.truth->report, err);
 }
 
 static onq_code refuse(const oq_auto *a, onq_error *err) {
