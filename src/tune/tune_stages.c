@@ -237,7 +237,7 @@ static onq_code refine(oq_tune *t, const oq_candidate *from, const char *what, c
     return rc;
 }
 
-#define CORRECTED    3 /* points */
+#define CORRECTED    2 /* points */
 #define CORRECTED_DB 4 /* that they may lack */
 #define REFINED      2 /* of the best candidates, at most */
 

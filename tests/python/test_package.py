@@ -395,7 +395,7 @@ def test_debug(cnn, tmp_path):
 
 
 def test_auto(cnn, tmp_path):
-    found = onq.auto(build_cnn(), data=Reader(draw(16)), target={"sqnr": 10}, allow=["dynamic"])
+    found = onq.auto(build_cnn(), data=Reader(draw(16)), target={"sqnr": 10}, allow=["dynamic"], prefer="size")
     assert found and found.model.graph.node and found.recipe.startswith("onq ")
     assert found["chosen"]["options"] == found.options and "float" in str(found)
     assert found._repr_html_()

@@ -252,7 +252,7 @@ static void figure_text(oq_buf *b, oq_metric m, double v) {
     else if (oq_metric_of(m)->percent || m == OQ_METRIC_PERPLEXITY_RISE)
         oq_buf_addf(b, "%8.2f %%", v);
     else
-        oq_buf_addf(b, "%10.5g", v);
+        oq_buf_addf(b, "%10.3g", v);
 }
 
 static void row_text(const oq_auto *a, const oq_candidate *c, oq_buf *b) {
