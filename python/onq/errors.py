@@ -69,6 +69,8 @@ class InternalError(OnqError, RuntimeError):
     """A bug in onq."""
 
 
+_WRITE = 12  # ONQ_E_WRITE
+
 # Families of onq.h's codes; the highest start at or below a code is its family.
 _FAMILIES = (
     (60, InternalError),
@@ -84,22 +86,23 @@ _FAMILIES = (
 )
 
 
-def _kind_of_file(path: str) -> type[FileError] | None:
-    """What is wrong with a file, as far as the system tells."""
-    folder = os.path.dirname(path) or "."
+def _kind_of_file(path: str, writing: bool) -> type[FileError] | None:
+    """What is wrong with a file that was to be read or written, as far as the system tells."""
     if os.path.isdir(path):
         return FileIsFolder
-    if not os.path.exists(path):
+    if os.path.exists(path):
+        allowed = os.access(path, os.W_OK) and os.stat(path).st_mode & 0o222 if writing else os.access(path, os.R_OK)
+    else:
+        folder = os.path.dirname(path) or "."
         if not os.path.isdir(folder):
             return MissingFile
-        return None if os.access(folder, os.W_OK | os.X_OK) else FileDenied
-    readable = os.access(path, os.R_OK) and os.access(path, os.W_OK) and os.stat(path).st_mode & 0o222
-    return None if readable else FileDenied
+        allowed = os.access(folder, os.W_OK | os.X_OK)
+    return None if allowed else FileDenied
 
 
 def error_of(code: int, text: str, paths: Sequence[str] = ()) -> OnqError:
     """The exception for a code of onq.h. `paths` are files that the text names."""
     kind = next((kind for start, kind in _FAMILIES if code >= start), InternalError)
     if kind is FileError:
-        kind = next(filter(None, map(_kind_of_file, paths)), FileError)
+        kind = next(filter(None, (_kind_of_file(path, code == _WRITE) for path in paths)), FileError)
     return kind(text, code)

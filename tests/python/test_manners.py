@@ -51,6 +51,16 @@ def test_files_without_permission(cnn, tmp_path):
     assert outcome(reference, cnn, folder / "out.onnx") is outcome(q, cnn, folder / "out.onnx") is PermissionError
 
 
+def test_a_model_that_may_only_be_read(tmp_path):
+    """That it may not be written has nothing to do with data that is missing."""
+    model = build_cnn()
+    onnx.save(model, tmp_path / "m.onnx", save_as_external_data=True, location="w.data", size_threshold=0)
+    (tmp_path / "m.onnx").chmod(0o444)
+    (tmp_path / "w.data").unlink()
+    with pytest.raises(FileNotFoundError, match="w.data"):
+        q.quantize_dynamic(tmp_path / "m.onnx", tmp_path / "out.onnx")
+
+
 # ---- words
 
 

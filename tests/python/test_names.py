@@ -242,7 +242,7 @@ def test_hooks_are_refused(name, step, words):
     with pytest.raises(TypeError, match=f"(?s)given {step}.*{words}"):
         setattr(base, step, lambda self, *_: None)
     assert base.__dict__.get(step) is before
-    derived = type("Mine", (base,), {"mine": 1})
+    derived = type("Mine", (base,), {"mine": 1, "steps": 3})
     with pytest.raises(TypeError, match="overrides"):
         type("Further", (derived,), {step: None})
 

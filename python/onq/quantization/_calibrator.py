@@ -54,7 +54,7 @@ class CalibraterBase(metaclass=Guarded):
     Subclasses may override augment_graph, collect_data and compute_data.
     """
 
-    steps = {
+    _guarded = {
         "select_tensors_to_calibrate": f"choose tensors by op_types_to_calibrate, or {_OWN_RUN}",
         "create_inference_session": f"choose where the model runs by set_execution_providers, or {_OWN_RUN}",
         "merge_range": f"use symmetric, moving_average and averaging_constant, or {_OWN_RUN}",

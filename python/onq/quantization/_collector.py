@@ -71,7 +71,7 @@ class _Tensor:
 class HistogramCollector(CalibrationDataCollector, metaclass=Guarded):
     """Ranges by the methods "entropy", "percentile" and "distribution", of values that a program gives it."""
 
-    steps = dict.fromkeys(
+    _guarded = dict.fromkeys(
         """get_histogram_dict collect_absolute_value collect_value merge_histogram compute_percentile compute_entropy
         compute_distribution get_entropy_threshold""".split(),
         _INSTEAD,
@@ -88,7 +88,7 @@ class HistogramCollector(CalibrationDataCollector, metaclass=Guarded):
         self._tensors: dict[str, _Tensor] = {}
 
     def __getattr__(self, name: str) -> Any:
-        raise missing(self, name, {**type(self).steps, "histogram_dict": _INSTEAD})
+        raise missing(self, name, {**HistogramCollector._guarded, "histogram_dict": _INSTEAD})
 
     def _options(self) -> dict[str, Any]:
         if self.method not in ("entropy", "percentile", "distribution"):

@@ -1,7 +1,7 @@
 """Classes of which libonq does a part: that part cannot be replaced from Python, and an attempt says so at once.
 
 In the reference a program may override a step of a quantization, in a subclass or by assigning another function to the
-class. onq would never call that function. `steps` of a class are such names, with what to use instead.
+class. onq would never call that function. `_guarded` of a class are such names, with what to use instead.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _PACKAGE = __package__
 
 
 class Guarded(abc.ABCMeta):
-    """A metaclass: overriding or assigning a name of `steps` is a TypeError, when it is done."""
+    """A metaclass: overriding or assigning a name of `_guarded` is a TypeError, when it is done."""
 
     def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **more: Any) -> Guarded:
         made = super().__new__(cls, name, bases, namespace, **more)
@@ -29,7 +29,7 @@ class Guarded(abc.ABCMeta):
 
     def _steps_of(cls) -> Mapping[str, str]:
         """The steps of the class and of those that it is derived from."""
-        return {step: advice for base in reversed(cls.__mro__) for step, advice in vars(base).get("steps", {}).items()}
+        return {step: advice for base in reversed(cls.__mro__) for step, advice in vars(base).get("_guarded", {}).items()}
 
     @staticmethod
     def _refuse(begin: str, names: list[str], steps: Mapping[str, str]) -> None:

@@ -88,7 +88,7 @@ class QuantizationParams:
 class BaseQuantizer(metaclass=Guarded):
     """Holds the arguments of a quantization. `model` is an ONNXModel; quantize_model changes what it wraps."""
 
-    steps = _STEPS
+    _guarded = _STEPS
 
     def __getattr__(self, name: str) -> Any:
         raise missing(self, name, _STEPS)

@@ -292,7 +292,7 @@ def nbits_job(
 class _NodeQuantizer(metaclass=Guarded):
     """Holds the options of a method. libonq quantizes all nodes of a model in one job."""
 
-    steps = dict.fromkeys(
+    _guarded = dict.fromkeys(
         """quantize quantize_matmul quantize_gather quantize_internal optimize_weights pack_on_row_fast_248bit
         quant_slice_symmetric quant_slice_asymmetric pack_int8_to_int4 quantize_ndarray""".split(),
         "use nodes_to_exclude, nodes_to_include and customized_weight_config of MatMulNBitsQuantizer",

@@ -11,7 +11,7 @@ from ..onnx_model import ONNXModel
 class Fusion(metaclass=Guarded):
     """Puts nodes together as `fused_op_type`. It changes the model that it is given."""
 
-    steps = {"fuse": "a fusion of your own changes the nodes of an ONNXModel itself"}
+    _guarded = {"fuse": "a fusion of your own changes the nodes of an ONNXModel itself"}
 
     def __init__(self, model: ONNXModel, fused_op_type: str, search_op_type: str):
         """
