@@ -54,3 +54,10 @@ grep -q 'hold nothing but 0' err || fail "calibrate: $(cat err)"
 onq bench infer.onnx q.onnx --data zeros.npy --runs 1 --json -q | says 'the samples hold nothing but 0' || fail "bench --json"
 onq debug --float_model infer.onnx --qdq_model q.onnx --data zeros.npy >out 2>err
 [ "$(grep -c 'hold nothing but 0' err)" = 1 ] || fail "debug: $(cat err)"
+
+# NaN in a sample: the sample is named, and of the tensors that get it only the first.
+values $((8 * 784)) 0000c07f 0000803e 0000003f 0000803f | array 8 >nan.npy # NaN 0.25 0.5 1
+onq calibrate -i infer.onnx -o r.json --data nan.npy --calibration_method entropy >out 2>err
+grep -q "1 of 1 samples hold NaN, the first: sample 0 ('nan.npy" err || fail "NaN: $(cat err)"
+[ "$(grep -c 'values are NaN and were left out, the first in sample 0' err)" = 3 ] || fail "NaN: $(cat err)"
+grep -q 'warning: [0-9]* more tensors hold NaN, which were left out' err || fail "NaN: $(cat err)"

@@ -161,8 +161,11 @@ static void widen(const oq_cal_options *o, const oq_tstat *t, oq_range *r) {
         r->highest.v[0] = INFINITY;
 }
 
-static void warn_left_out(const oq_collector *c, const oq_tstat *t) {
-    if (t->n_nan > 0)
+#define NAN_TOLD 3 /* tensors that get a line of their own */
+
+/* Says it of the first tensors with NaN; *n counts them. */
+static void warn_left_out(const oq_collector *c, const oq_tstat *t, size_t *n) {
+    if (t->n_nan > 0 && ++*n <= NAN_TOLD)
         oq_warn(c->env, "tensor '%.*s': %llu of %llu values are NaN and were left out%s%.*s",
                 OQ_STR(t->name), (unsigned long long)t->n_nan, (unsigned long long)t->n_values,
                 t->nan_from.n > 0 ? ", the first in " : "", OQ_STR(t->nan_from));
@@ -208,6 +211,7 @@ onq_code oq_collect_finish(oq_collector *c, oq_ranges *out, onq_error *err) {
         OQ_GO(oq_pool_new(c->env, &pool, err));
         OQ_GO(oq_pool_run(pool, c->n, solve_task, &s, err));
     }
+    size_t n_nan = 0;
     for (size_t i = 0; i < c->n; i++) {
         const oq_tstat *from = origin(c, i);
         if (from != NULL && was_not_run(c, from))
@@ -219,7 +223,7 @@ onq_code oq_collect_finish(oq_collector *c, oq_ranges *out, onq_error *err) {
         }
         if (c->v[i].alias != 0)
             continue;
-        warn_left_out(c, &c->v[i]);
+        warn_left_out(c, &c->v[i], &n_nan);
         OQ_GO(oq_cal_emit(&c->options, &c->v[i], &s.answers[i], &out->arena, r, err));
         widen(&c->options, &c->v[i], r);
         r->nan_from = oq_str_copy(&out->arena, c->v[i].nan_from);
@@ -228,6 +232,8 @@ onq_code oq_collect_finish(oq_collector *c, oq_ranges *out, onq_error *err) {
             goto done;
         }
     }
+    if (n_nan > NAN_TOLD)
+        oq_warn(c->env, "%zu more tensors hold NaN, which were left out", n_nan - NAN_TOLD);
     rc = emit_aliases(c, out, err);
 done:
     oq_pool_free(pool);
