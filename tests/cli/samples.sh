@@ -52,6 +52,8 @@ warns pixels.npy "input 'input' holds whole numbers from 0 to 255, as pixels tha
 onq calibrate -i infer.onnx -o r.json --data zeros.npy >out 2>err
 grep -q 'hold nothing but 0' err || fail "calibrate: $(cat err)"
 onq bench infer.onnx q.onnx --data zeros.npy --runs 1 --json -q | says 'the samples hold nothing but 0' || fail "bench --json"
+onq auto -i infer.onnx -o a.onnx --data zeros.npy --allow dynamic --time_limit 3 >out 2>err
+[ "$(grep -c 'hold nothing but 0' err)" = 1 ] || fail "auto: $(cat err)"
 onq debug --float_model infer.onnx --qdq_model q.onnx --data zeros.npy >out 2>err
 [ "$(grep -c 'hold nothing but 0' err)" = 1 ] || fail "debug: $(cat err)"
 

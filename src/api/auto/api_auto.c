@@ -185,6 +185,8 @@ static onq_code fill(oq_auto *a, const oq_source_options *o, oq_session *truth, 
     onq_code rc = oq_source_measure(source, err);
     if (rc == ONQ_OK)
         rc = oq_trials_fill(out, source, truth, memory, err);
+    if (rc == ONQ_OK)
+        rc = oq_job_tell_samples(a->job, a->model, source, true, err);
     oq_source_close(source);
     return rc;
 }
