@@ -34,6 +34,7 @@ COMMANDS = {
     "overrides": Row(f"static {QUANTIZE} {DATA} --tensor_quant_overrides o.json", ("overrides",)),
     "overrides-qoperator": Row(f"static {QUANTIZE} {DATA} --tensor_quant_overrides o.json --quant_format qoperator", ("overrides",)),
     "overrides-channels": Row(f"static {QUANTIZE} {DATA} --tensor_quant_overrides o.json --per_channel --preset qnn", ("overrides",)),
+    "encodings": Row(f"static {QUANTIZE} {DATA} --encodings s.json", ("settings",)),
     "cache": Row(f"static {QUANTIZE} {DATA} --calibration_cache s.json", ("settings",), ("out.onnx", "s.json")),
     "from-plan": Row(f"static {QUANTIZE} --from_plan s.json", ("settings",)),
     "dynamic-from-plan": Row(f"dynamic {QUANTIZE} --from_plan s.json", ("settings",)),

@@ -170,6 +170,46 @@ def test_round_trip(form, tmp_path):
     assert same >= 8
 
 
+@pytest.mark.parametrize("kind", ["aimet-0.6.1", "aimet-1.0.0", "aimet-2.0.0", "overrides"])
+def test_encodings(kind, tmp_path):
+    """Parameters in a file of another tool give the same quantization again; a partial file is completed by calibration."""
+    model = opmodels.mixed(17)
+    case = Case(tmp_path, model, STATIC["qdq-channels"], opmodels.feeds(model, 1))
+    file, again = tmp_path / "e.json", tmp_path / "again.onnx"
+    out = case.convert("float", "--encodings", file, "--encodings_format", kind)
+    words = (*STATIC["qdq-channels"], "-i", out, "-o", again, "--encodings", file, "--data", tmp_path / "data.npz", "--no_verify", "--quiet")
+    onq(*words, status=0)
+    assert onq("diff", case.made, again).returncode == 0
+    if kind != "aimet-1.0.0":
+        return
+    content = json.loads(file.read_text())
+    assert {e["enc_type"] for e in content["param_encodings"]} == {"PER_CHANNEL", "PER_TENSOR"}
+    del content["activation_encodings"][1:]
+    file.write_text(json.dumps(content))
+    onq(*words, status=0)
+    case.near(again, 25.0)
+    weight = next(e for e in content["param_encodings"] if e["bw"] == 8)
+    weight["scale"] = [-1.0 for _ in weight["scale"]]
+    file.write_text(json.dumps(content))
+    refused(onq(*words), "e.json", f"tensor '{weight['name']}'")
+
+
+def test_tensorrt_cache(tmp_path):
+    """A calibration cache holds symmetric scales: the range is the larger end of what it was."""
+    model = opmodels.build("Conv", 17)
+    case = Case(tmp_path, model, STATIC["qdq"], opmodels.feeds(model, 1))
+    file, again = tmp_path / "t.cache", tmp_path / "again.onnx"
+    out = case.convert("float", "--encodings", file, "--encodings_format", "tensorrt")
+    lines = file.read_text().splitlines()
+    assert lines[0].startswith("TRT-") and len(lines) > 3
+    onq("static", "--activation_type", "qint8", "--activation_symmetric", "-i", out, "-o", again, "--encodings", file, "--data", tmp_path / "data.npz",
+        "--no_verify", "--quiet", status=0)
+    scales = {t.name: float(numpy_helper.to_array(t)) for t in onnx.load(again).graph.initializer if t.name == "x_scale"}
+    name, bits = next(line for line in lines if line.startswith("x: ")).rsplit(": ", 1)
+    assert scales["x_scale"] == np.frombuffer(bytes.fromhex(bits)[::-1], np.float32)[0]
+    case.near(again, 15.0)
+
+
 def test_relu_comes_back(tmp_path):
     """Quantizers remove Relu and Clip, because the range of the integers does their work."""
     for name, op in (("Relu", "Relu"), ("Clip", "Clip"), ("Relu.chain", "Clip")):

@@ -8,6 +8,8 @@
 #include "api/quantizing/quant_config.h"
 #include "api/quantizing/quantization.h"
 #include "base/text/number_text.h"
+#include "onnx/codec/schema.h"
+#include "quantize/choose/encodings.h"
 #include "quantize/convert/convert.h"
 #include "quantize/convert/cv_ranges.h"
 
@@ -17,6 +19,13 @@
     ROW("qdq", OQ_TO_QDQ)          \
     ROW("qoperator", OQ_TO_QOPERATOR) \
     ROW("nbits", OQ_TO_NBITS)
+
+#define FORMATS(ROW)                               \
+    ROW("aimet-0.6.1", OQ_ENCODINGS_0_6_1)         \
+    ROW("aimet-1.0.0,aimet", OQ_ENCODINGS_1_0_0)   \
+    ROW("aimet-2.0.0", OQ_ENCODINGS_2_0_0)         \
+    ROW("tensorrt", OQ_ENCODINGS_TENSORRT)         \
+    ROW("overrides", OQ_ENCODINGS_OVERRIDES)
 
 #define CLIPS(ROW)                 \
     ROW("auto", OQ_CLIPS_AUTO)     \
@@ -43,6 +52,12 @@ static const onq_option_info convert_rows[] = {
     OQ_PATH("ranges", 0, "", "FILE",
             "Also write the parameters of activations as a calibration cache, from which "
             "`onq static --calibration_cache` makes the same quantization again."),
+    /* Own sense: a file that is written. */
+    OQ_PATH("encodings", 0, "", "FILE",
+            "Also write all parameters for other tools, in the format of --encodings_format."),
+    OQ_ENUM("encodings_format", 0, "", "aimet-1.0.0", OQ_CHOICES(FORMATS), "FORMAT",
+            "aimet-0.6.1, aimet-1.0.0, aimet-2.0.0: encodings of AIMET; tensorrt: a calibration "
+            "cache of TensorRT; overrides: TensorQuantOverrides of onnxruntime.quantization."),
     OQ_FLAG("lossy", 0, "",
             "Convert also what has no exact counterpart; the summary says how far the outputs "
             "are from those of the input, in dB."),
@@ -70,15 +85,33 @@ static onq_code convert(void *ctx, onq_error *err) {
     return oq_convert_run(c, err);
 }
 
-static onq_code write_ranges(const run *r, onq_error *err) {
+/* The parameters of all tensors, by the names that they have in the float model: the plan of a
+ * conversion to float, of which nothing is kept. */
+static onq_code find_params(run *r, oq_plan *out, onq_error *err) {
+    oq_model *m = r->q.model;
+    oq_model_proto *const result = m->proto;
+    if (r->convert.to == OQ_TO_FLOAT) {
+        *out = r->q.plan;
+        return ONQ_OK;
+    }
+    oq_plan_init(out, &r->q.job->arena);
+    m->proto = oq_message_clone(&r->q.job->arena, OQ_SCHEMA_model_proto, result);
+    oq_convert_job job = {
+        .model = m, .to = OQ_TO_FLOAT, .clips = OQ_CLIPS_NONE, .lossy = true, .plan = out};
+    const onq_code rc = m->proto != NULL ? oq_convert_run(&job, err) : oq_fail_nomem(err);
+    m->proto = result;
+    return rc;
+}
+
+static onq_code write_ranges(const run *r, const oq_plan *params, onq_error *err) {
     oq_job *job = r->q.job;
     const char *path = oq_opt_str(job->opts, "ranges");
     oq_convert_found found;
     oq_ranges ranges;
-    if (path == NULL || oq_opt_flag(job->opts, "dry_run"))
+    if (path == NULL)
         return ONQ_OK;
     oq_ranges_init(&ranges, &job->env->alloc, OQ_CAL_MINMAX);
-    onq_code rc = oq_convert_ranges(&r->q.plan, &ranges, &found, err);
+    onq_code rc = oq_convert_ranges(params, &ranges, &found, err);
     if (rc == ONQ_OK)
         rc = oq_ranges_save(&ranges, job->env, path, err);
     oq_ranges_release(&ranges);
@@ -92,6 +125,35 @@ static onq_code write_ranges(const run *r, onq_error *err) {
     oq_buf_addf(&job->text, "%zu ranges in %s%s\n", found.n, path,
                 found.symmetric ? " (quantize with --activation_symmetric)" : "");
     return ONQ_OK;
+}
+
+static onq_code write_encodings(const run *r, const oq_plan *params, onq_error *err) {
+    oq_job *job = r->q.job;
+    const char *path = oq_opt_str(job->opts, "encodings");
+    size_t skipped = 0;
+    if (path == NULL)
+        return ONQ_OK;
+    OQ_SCRATCH_BUF(text, &job->env->alloc);
+    OQ_TRY(oq_encodings_write(
+        params, OQ_CHOSEN(job->opts, "encodings_format", oq_encodings_format, FORMATS), &text,
+        &skipped, err));
+    OQ_TRY(oq_job_save_text(job, "encodings", &text, err));
+    if (skipped > 0)
+        oq_warn(job->env, "%s: %zu tensors are not in it, which the format cannot hold", path,
+                skipped);
+    oq_buf_addf(&job->text, "parameters of %zu tensors in %s\n", params->tensors.n - skipped, path);
+    return ONQ_OK;
+}
+
+static onq_code write_params(run *r, onq_error *err) {
+    const onq_options *o = r->q.job->opts;
+    oq_plan params;
+    if (oq_opt_flag(o, "dry_run") ||
+        (oq_opt_str(o, "ranges") == NULL && oq_opt_str(o, "encodings") == NULL))
+        return ONQ_OK;
+    OQ_TRY(find_params(r, &params, err));
+    OQ_TRY(write_ranges(r, &params, err));
+    return write_encodings(r, &params, err);
 }
 
 /* How far the outputs are from those of the input. */
@@ -178,7 +240,7 @@ static onq_code run_steps(run *r, onq_error *err) {
     OQ_TRY(oq_quant_make(q, err));
     warn_unchanged(r);
     OQ_TRY(save(r, err));
-    OQ_TRY(write_ranges(r, err));
+    OQ_TRY(write_params(r, err));
     OQ_TRY(oq_plan_file_write(q->job, &q->plan, "convert", err));
     tell(r, oq_seconds() - q->begin);
     return ONQ_OK;

@@ -95,6 +95,10 @@ static const onq_option_info quantize_rows[] = {
             "Do not raise the scale of a weight that is too small for an int32 bias."),
     OQ_PATH("tensor_quant_overrides", 0, "", "FILE",
             "JSON file with overrides for single tensors."),
+    OQ_PATH("encodings", 0, "", "FILE",
+            "Take scales and zero points from a file of another tool: encodings of AIMET (0.6.1, "
+            "1.0.0, 2.0.0), a calibration cache of TensorRT, or what `onq convert --encodings` "
+            "wrote. Tensors that are not in it are calibrated."),
     /* Own sense: blocks of DequantizeLinear, of any size. */
     OQ_INT("block_size", 0, "", "0", "0..", "N",
            "Quantize weights in blocks of N values (opset 21); 0 means no blocks."),

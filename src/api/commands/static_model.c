@@ -8,6 +8,7 @@
 #include "api/samples.h"
 #include "prepare/channels/smooth.h"
 #include "prepare/preprocess.h"
+#include "quantize/choose/encodings.h"
 #include "quantize/choose/override_check.h"
 #include "quantize/choose/preset.h"
 #include "quantize/ort/stamp.h"
@@ -17,7 +18,10 @@
 
 const char *oq_static_overrides_name(const oq_static *s) {
     const char *path = oq_opt_str(s->q.job->opts, "tensor_quant_overrides");
-    return path != NULL ? oq_overrides_name(path) : "overrides of the preset";
+    const char *encodings = oq_opt_str(s->q.job->opts, "encodings");
+    return path != NULL        ? oq_overrides_name(path)
+           : encodings != NULL ? encodings
+                               : "overrides of the preset";
 }
 
 onq_code oq_static_blame_overrides(const oq_static *s, onq_code rc, onq_error *err) {
@@ -31,6 +35,22 @@ onq_code oq_static_load_overrides(oq_static *s, onq_error *err) {
     return path == NULL || path[0] == '\0'
                ? ONQ_OK
                : oq_overrides_load(&s->q.overrides, &s->q.job->env->alloc, path, err);
+}
+
+/* --encodings: parameters of another tool, for tensors that --tensor_quant_overrides does not name. */
+static onq_code load_encodings(oq_static *s, onq_error *err) {
+    const onq_env *env = s->q.job->env;
+    const char *path = oq_opt_str(s->q.job->opts, "encodings");
+    oq_encodings_read read;
+    if (path == NULL || path[0] == '\0' || s->q.config.given != NULL)
+        return ONQ_OK;
+    OQ_TRY(oq_encodings_load(&s->q.overrides, s->q.model, path, &read, err));
+    if (read.n_gone > 0)
+        oq_warn(env, "%s: %zu of its tensors are not in the model; the first is '%.*s'", path,
+                read.n_gone, OQ_STR(read.gone));
+    oq_info(env, "%s: parameters of %zu tensors, %zu left to the quantizer", path, read.n,
+            read.n_other);
+    return ONQ_OK;
 }
 
 /* Nodes that an override names to receive a converted tensor, and that the model does not have. */
@@ -156,6 +176,7 @@ onq_code oq_static_prepare(oq_static *s, onq_error *err) {
     OQ_TRY(oq_quant_infer(q, err));
     OQ_TRY(oq_stamp_inferred(q->model, err));
     OQ_TRY(find_axes(s, err));
+    OQ_TRY(load_encodings(s, err));
     if (s->preset != OQ_PRESET_NONE)
         OQ_TRY(oq_static_blame_overrides(s, apply_preset(s, err), err));
     OQ_TRY(oq_static_check_types(s, err));
