@@ -7,6 +7,7 @@ runs faster, and writes the same model (docs/PYTHON.md has the figures and the e
     onq.diff(a, b)              how two models differ
     onq.debug(a, b, reader)     where a quantized model loses accuracy; shows a report in a notebook
     onq.auto(model, ...)        looks for the best quantized model by itself
+    onq.convert(model, to=...)  a quantized model in another form; onq.dequantize(model): as float
     onq.as_onnxruntime()        puts onq.quantization in the place of onnxruntime.quantization, for a while or for good
     onq.isolated()              what is called inside `with` runs in a process of its own, for models not trusted
     onq.quantize(model, ...)    the four modes of the first quantization tool, ModelProto in and out
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING
 from . import errors
 from ._isolation import isolated
 from ._library import version as _version
-from ._tools import Chosen, Debugged, Difference, Inspected, auto, debug, diff, inspect
+from ._tools import Chosen, Converted, Debugged, Difference, Inspected, auto, convert, debug, dequantize, diff, inspect
 from .errors import OnqError
 from .legacy import QuantizationMode, quantize
 
@@ -44,6 +45,7 @@ def __getattr__(name: str) -> object:
 
 __all__ = [
     "Chosen",
+    "Converted",
     "Debugged",
     "Difference",
     "Inspected",
@@ -51,7 +53,9 @@ __all__ = [
     "QuantizationMode",
     "as_onnxruntime",
     "auto",
+    "convert",
     "debug",
+    "dequantize",
     "diff",
     "errors",
     "inspect",

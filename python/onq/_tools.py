@@ -134,6 +134,38 @@ def diff(a: Model, b: Model, **options: Any) -> Difference:
         return Difference(job.run())
 
 
+class Converted(_Answer):
+    """What `convert` did, figures in `data`; `model` is the result where it was not written to a file."""
+
+    def __init__(self, result: Result, model: onnx.ModelProto | None):
+        super().__init__(result)
+        self.model = model
+
+
+def convert(model: Model, output: str | os.PathLike[str] | None = None, *, to: str, **options: Any) -> Converted:
+    """Turns a quantized model into another form, or into float.
+
+    Args:
+        model: the quantized model, a path or a ModelProto.
+        output: the file to write; None keeps the result in memory (`model` of what is returned).
+        to: "float", "qdq", "qoperator" or "nbits".
+        **options: further options of `onq convert`, by name, as `ranges="ranges.json"`.
+    """
+    with Job("convert") as job:
+        job.set_model("input", model)
+        path = job.folder() / "converted.onnx" if output is None else output
+        job.set("output", os.fsdecode(path))
+        job.set("to", to)
+        job.set_all(options)
+        result = job.run()
+        return Converted(result, onnx_package().load(path) if output is None else None)
+
+
+def dequantize(model: Model, output: str | os.PathLike[str] | None = None, **options: Any) -> Converted:
+    """Turns a quantized model into a float one: `convert` to "float"."""
+    return convert(model, output, to="float", **options)
+
+
 def debug(float_model: Model, quantized_model: Model, data_reader: object = None, **options: Any) -> Debugged:
     """Shows where a quantized model loses accuracy.
 

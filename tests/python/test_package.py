@@ -372,6 +372,18 @@ def test_help_reads_well():
         assert f"{parameter}:" in text, parameter
 
 
+def test_convert(cnn, tmp_path):
+    quantized = tmp_path / "q.onnx"
+    onq.quantization.quantize_dynamic(cnn, quantized)
+    pairs = onq.convert(quantized, to="qdq")
+    assert "MatMulInteger" not in {n.op_type for n in pairs.model.graph.node} and pairs["to"] == "qdq"
+    done = onq.dequantize(quantized, tmp_path / "f.onnx", no_verify=True)
+    assert done.model is None and done["weights"] > 0
+    assert not any("Quantize" in n.op_type for n in onnx.load(tmp_path / "f.onnx").graph.node)
+    with pytest.raises(onq.OnqError, match="nonsense"):
+        onq.convert(quantized, to="nonsense")
+
+
 def test_inspect_and_diff(cnn, tmp_path):
     found = onq.inspect(cnn)
     assert found["operators"]["Conv"] == 1 and "Conv" in str(found)
