@@ -137,9 +137,14 @@ typedef struct onq_tensor {
                              * fastest. Types of whole bytes only */
 } onq_tensor;
 
-/* Samples from the caller. `next` gives the inputs of the next sample by name, in any order: 1 and
- * *inputs, *n_inputs, which stay valid until the next call; 0 at the end; anything else stops the
- * job with ONQ_E_CANCEL. `rewind` goes back to the first sample: 0, or anything else to stop. It
+/* What `next` of a reader returns: there is none left; a sample by itself; a step that ends its
+ * sequence; a step after which others of the same sequence come. Steps get the states that the
+ * model gave in the step before (--carry). */
+enum { ONQ_READER_END = 0, ONQ_READER_SAMPLE = 1, ONQ_READER_LAST = 2, ONQ_READER_STEP = 3 };
+
+/* Samples from the caller. `next` gives the inputs of the next sample by name, in any order, as
+ * *inputs and *n_inputs, which stay valid until the next call, and returns one of the numbers above;
+ * anything else stops the job with ONQ_E_CANCEL. `rewind` goes back to the first sample: 0, or anything else to stop. It
  * may be NULL: then the library keeps what it must, within --memory, and the job ends with
  * ONQ_E_LIMIT when it would need a sample that it could not keep. They are called one at a time, on
  * any of the job's threads, and may use the library with another environment. */

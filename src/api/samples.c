@@ -91,7 +91,7 @@ static onq_code find_tape(oq_job *job, oq_source_options *o, onq_error *err) {
     if (job->tape == NULL && reader != NULL)
         OQ_TRY(oq_job_read(job, reader, err));
     if (job->tape == NULL && o->spec != NULL && oq_feed_is_stream(o->spec)) {
-        OQ_TRY(oq_feed_open_stream(job->env, o->spec, o->model, &feed, err));
+        OQ_TRY(oq_feed_open_stream(job->env, o->spec, o->model, NULL, &feed, err));
         OQ_TRY(make_tape(job, feed, err));
     }
     o->tape = job->tape;

@@ -10,6 +10,7 @@ typedef struct reader_feed {
     oq_feed base;
     onq_env *env;
     onq_reader reader;
+    uint64_t sequence, step; /* of the sample that comes next */
 } reader_feed;
 
 /* ---- one tensor ---- */
@@ -98,15 +99,31 @@ static onq_code copy_tensor(const onq_tensor *t, oq_arena *a, oq_datum *d, onq_e
 
 /* ---- the feed ---- */
 
+static void take_place(reader_feed *f, int got, oq_named_list *out) {
+    out->sequence = f->sequence;
+    out->step = f->step++;
+    out->last = got != ONQ_READER_STEP;
+    if (!out->last)
+        return;
+    f->sequence++;
+    f->step = 0;
+}
+
 static onq_code reader_next(oq_feed *base, uint64_t number, oq_arena *a, oq_named_list *out,
                             bool *more, onq_error *err) {
-    const reader_feed *f = (const reader_feed *)base;
+    reader_feed *f = (reader_feed *)base;
     const onq_tensor *inputs = NULL;
     size_t n = 0;
     const int got = f->reader.next(f->reader.ctx, &inputs, &n);
-    *more = got == 1;
-    if (got == 0)
+    *more = got == ONQ_READER_SAMPLE || got == ONQ_READER_LAST || got == ONQ_READER_STEP;
+    if (f->step > 0 && (got == ONQ_READER_END || got == ONQ_READER_SAMPLE))
+        return oq_fail(err, ONQ_E_INVALID,
+                       "reader: sequence %" PRIu64 " ends in the middle, after step %" PRIu64
+                       " (its last step returns ONQ_READER_LAST)",
+                       f->sequence, f->step - 1);
+    if (got == ONQ_READER_END)
         return ONQ_OK;
+    take_place(f, got, out);
     if (!*more)
         return oq_fail(err, ONQ_E_CANCEL,
                        "reader: sample '%" PRIu64 "': the reader stopped the job", number);
@@ -125,7 +142,8 @@ static onq_code reader_next(oq_feed *base, uint64_t number, oq_arena *a, oq_name
 }
 
 static onq_code reader_rewind(oq_feed *base, onq_error *err) {
-    const reader_feed *f = (const reader_feed *)base;
+    reader_feed *f = (reader_feed *)base;
+    f->sequence = f->step = 0;
     return f->reader.rewind(f->reader.ctx) == 0
                ? ONQ_OK
                : oq_fail(err, ONQ_E_CANCEL, "reader: could not begin again, and stopped the job");

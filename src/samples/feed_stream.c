@@ -5,7 +5,9 @@
  * The stream is one of two. A tar archive: each .npz file in it is a sample (or holds several along
  * the first axis), and so is each .npy file where the model has one input; other files are passed
  * over. Or .npy arrays one after another, as numpy.save writes them: one for each input in the
- * model's order, then those of the next sample. The first bytes tell which.
+ * model's order, then those of the next sample. The first bytes tell which. Files of a tar archive
+ * whose names begin with "step" are steps of a sequence, one for each folder; of .npy arrays, those
+ * that may be left out are.
  *
  * A file or a group of arrays is in memory as long as its samples are read, by the code that reads
  * such files from a folder (source_numpy.c).
@@ -24,6 +26,7 @@ typedef struct stream_feed {
     onq_env *env;
     oq_arena arena; /* of the feed */
     oq_ios inputs;
+    oq_source_options like; /* how arrays are read */
     oq_pipe pipe;
     bool begun, tar;
     uint8_t head[OQ_TAR_BLOCK]; /* the first block, before it is used */
@@ -32,7 +35,10 @@ typedef struct stream_feed {
     oq_arena set;
     oq_reader *reader; /* NULL: none */
     uint64_t at;       /* its next sample */
-    uint64_t n_groups;
+    uint64_t n_groups, n_arrays;
+    uint64_t sequence, step; /* of the file */
+    oq_buf folder;           /* that the steps of a sequence are in */
+    bool stepping;           /* the file before was a step */
 } stream_feed;
 
 /* ---- bytes ---- */
@@ -111,13 +117,18 @@ static void close_set(stream_feed *f) {
 static onq_code open_set(stream_feed *f, bool is_npz, const char *const *names,
                          const oq_span *bytes, onq_error *err) {
     const size_t n = is_npz ? 1 : f->inputs.n;
-    const oq_source_options none = {0};
-    const oq_reader_setup setup = {
-        .env = f->env, .arena = &f->set, .inputs = f->inputs, .o = &none, .most_bytes = MAX_MEMBER};
+    const oq_reader_setup setup = {.env = f->env,
+                                   .arena = &f->set,
+                                   .inputs = f->inputs,
+                                   .o = &f->like,
+                                   .most_bytes = MAX_MEMBER};
     oq_file *files = OQ_NEW_ARRAY(&f->set, oq_file, n + 1);
     onq_code rc = files != NULL ? ONQ_OK : oq_fail_nomem(err);
+    for (size_t i = 0; files != NULL && i < n; i++)
+        files[i] = (oq_file){.fd = -1};
     for (size_t i = 0; rc == ONQ_OK && i < n; i++)
-        rc = oq_file_borrow(&files[i], &f->env->alloc, names[i], bytes[i].p, bytes[i].n, err);
+        if (names[i] != NULL)
+            rc = oq_file_borrow(&files[i], &f->env->alloc, names[i], bytes[i].p, bytes[i].n, err);
     if (rc != ONQ_OK) {
         for (size_t i = 0; files != NULL && i < n; i++)
             oq_file_close(&files[i]);
@@ -151,27 +162,59 @@ static onq_code read_npy(stream_feed *f, oq_span *out, bool *more, onq_error *er
     return out->n == size ? ONQ_OK : fail_inside(err);
 }
 
+/* Inputs that are in the stream. */
+static size_t n_given(const stream_feed *f) {
+    size_t n = 0;
+    for (size_t i = 0; i < f->inputs.n; i++)
+        n += !oq_may_lack(&f->like, i);
+    return n;
+}
+
 static onq_code next_group(stream_feed *f, bool *more, onq_error *err) {
     const size_t n = f->inputs.n;
     oq_span *bytes = OQ_NEW_ARRAY(&f->set, oq_span, n + 1);
     const char **names = OQ_NEW_ARRAY(&f->set, const char *, n + 1);
     OQ_TRY_ALLOC(bytes != NULL && names != NULL, err);
+    size_t n_read = 0;
     for (size_t i = 0; i < n; i++) {
-        names[i] = oq_str_format(&f->set, "array %" PRIu64, f->n_groups * n + i).p;
+        if (oq_may_lack(&f->like, i))
+            continue;
+        names[i] = oq_str_format(&f->set, "array %" PRIu64, f->n_arrays + n_read).p;
         OQ_TRY_ALLOC(names[i] != NULL, err);
-        OQ_TRY_IN(read_npy(f, &bytes[i], more, err), err, "%s", names[i]);
-        if (!*more && i > 0)
+        const onq_code rc = read_npy(f, &bytes[i], more, err);
+        if (rc != ONQ_OK)
+            return oq_error_in(err, rc, "%s", names[i]);
+        if (!*more && n_read > 0)
             return oq_fail(err, ONQ_E_INVALID,
                            "it ends after %zu of the %zu arrays of a sample (one for each input)",
-                           i, n);
+                           n_read, n_given(f));
         if (!*more)
             return oq_pipe_finish(&f->pipe, err);
+        n_read++;
     }
-    f->n_groups++;
+    f->n_arrays += n_read;
+    f->sequence += f->n_groups++ > 0;
     return open_set(f, false, names, bytes, err);
 }
 
 /* ---- tar ---- */
+
+/* Which sequence the file belongs to. */
+static onq_code find_place(stream_feed *f, const char *name, onq_error *err) {
+    const char *slash = strrchr(name, '/');
+    const char *file = slash != NULL ? slash + 1 : name;
+    const oq_str folder = {name, (size_t)(file - name)};
+    const bool is_step = f->like.may_lack != NULL && strncmp(file, "step", 4) == 0;
+    const bool goes_on = is_step && f->stepping && f->n_groups > 0 &&
+                         oq_str_eq(folder, (oq_str){f->folder.p, f->folder.n});
+    f->step = goes_on ? f->step + 1 : 0;
+    f->sequence += !goes_on && f->n_groups > 0;
+    f->n_groups++;
+    f->stepping = is_step;
+    f->folder.n = 0;
+    oq_buf_add_str(&f->folder, folder);
+    return f->folder.failed ? oq_fail_nomem(err) : ONQ_OK;
+}
 
 static onq_code read_member(stream_feed *f, const oq_tar_member *m, oq_span *out, onq_error *err) {
     if (m->size > MAX_MEMBER)
@@ -202,8 +245,14 @@ static onq_code next_member(stream_feed *f, bool *more, onq_error *err) {
             rc = oq_fail_nomem(err);
         if (rc == ONQ_OK) {
             names[0] = m.name;
-            rc = open_set(f, npz, names, &bytes, err);
+            rc = find_place(f, m.name, err);
         }
+        if (rc == ONQ_OK)
+            rc = open_set(f, npz, names, &bytes, err);
+        if (rc == ONQ_OK && f->stepping && f->reader->count != 1)
+            rc = oq_fail(err, ONQ_E_INVALID,
+                         "it is a step of a sequence and holds %" PRIu64 " samples",
+                         f->reader->count);
         return rc == ONQ_OK ? rc : oq_error_in(err, rc, "%s", m.name);
     }
 }
@@ -232,6 +281,9 @@ static onq_code next_sample(stream_feed *f, uint64_t number, oq_arena *a, oq_nam
     }
     oq_datum *inputs = OQ_NEW_ARRAY(a, oq_datum, f->inputs.n + 1);
     OQ_TRY_ALLOC(inputs != NULL, err);
+    f->sequence += f->at > 0; /* one file holds several */
+    out->sequence = f->sequence;
+    out->step = f->step;
     const onq_code rc = f->reader->read(f->reader, f->at++, a, inputs, &name, err);
     if (rc != ONQ_OK)
         return name != NULL ? oq_error_in(err, rc, "%s", name) : rc;
@@ -257,7 +309,8 @@ static onq_code stream_rewind(oq_feed *base, onq_error *err) {
     if (lseek(f->pipe.fd, 0, SEEK_SET) != 0)
         return oq_fail(err, ONQ_E_READ, "%s: cannot be read again", f->base.text);
     f->begun = f->pipe.ended = false;
-    f->n_groups = 0;
+    f->n_groups = f->n_arrays = f->sequence = f->step = 0;
+    f->stepping = false;
     return ONQ_OK;
 }
 
@@ -266,6 +319,7 @@ static void stream_close(oq_feed *base) {
     const onq_env *env = f->env;
     close_set(f);
     oq_pipe_close(&f->pipe);
+    oq_buf_release(&f->folder);
     oq_arena_release(&f->set);
     oq_arena_release(&f->arena);
     oq_free(&env->alloc, f, sizeof *f);
@@ -318,19 +372,37 @@ static onq_code copy_names(stream_feed *f, onq_error *err) {
     return ONQ_OK;
 }
 
-onq_code oq_feed_open_stream(onq_env *env, const char *spec, const oq_model *m, oq_feed **out,
-                             onq_error *err) {
+/* How arrays are read; the options may be gone before the feed. */
+static onq_code copy_like(stream_feed *f, const oq_source_options *like, onq_error *err) {
+    if (like == NULL)
+        return ONQ_OK;
+    f->like.has_steps_axis = like->has_steps_axis;
+    f->like.steps_axis = like->steps_axis;
+    if (like->may_lack == NULL)
+        return ONQ_OK;
+    bool *copy = OQ_NEW_ARRAY(&f->arena, bool, f->inputs.n + 1);
+    OQ_TRY_ALLOC(copy != NULL, err);
+    memcpy(copy, like->may_lack, f->inputs.n * sizeof *copy);
+    f->like.may_lack = copy;
+    return ONQ_OK;
+}
+
+onq_code oq_feed_open_stream(onq_env *env, const char *spec, const oq_model *m,
+                             const oq_source_options *like, oq_feed **out, onq_error *err) {
     stream_feed *f = oq_calloc(&env->alloc, 1, sizeof *f);
     OQ_TRY_ALLOC(f != NULL, err);
     f->env = env;
     f->base.next = stream_next;
     f->base.close = stream_close;
     f->pipe.fd = -1;
+    oq_buf_init(&f->folder, &env->alloc);
     oq_arena_init(&f->arena, &env->alloc);
     oq_arena_init(&f->set, &env->alloc);
     onq_code rc = oq_model_inputs(m, &f->arena, &f->inputs, err);
     if (rc == ONQ_OK)
         rc = copy_names(f, err);
+    if (rc == ONQ_OK)
+        rc = copy_like(f, like, err);
     if (rc == ONQ_OK && f->inputs.n == 0)
         rc = oq_fail(err, ONQ_E_UNSUPPORTED, "%s: the model has no inputs to feed", spec);
     if (rc == ONQ_OK)

@@ -37,6 +37,7 @@ struct oq_source {
     const char *where; /* for messages: --data, or the model */
     oq_reader *reader;
     oq_ios inputs;
+    oq_source_options o;  /* as it was opened */
     uint64_t count;       /* samples of one pass */
     uint64_t share, step; /* sample k of a pass is number share + k x step of those not held out */
     uint64_t hold_out;
@@ -131,8 +132,7 @@ static size_t count_if(const oq_folder *f, bool (*is)(const char *)) {
 static onq_code pick_paths(const oq_reader_setup *s, const oq_folder *f, bool (*is)(const char *),
                            const char *const **out, size_t *n, onq_error *err) {
     const char **v = OQ_NEW_ARRAY(s->arena, const char *, f->n + 1);
-    if (v == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(v != NULL, err);
     *n = 0;
     for (size_t i = 0; i < f->n; i++) {
         if (!is(f->v[i]))
@@ -151,32 +151,52 @@ static onq_code pick_paths(const oq_reader_setup *s, const oq_folder *f, bool (*
 static onq_code open_npy_folder(const oq_reader_setup *s, const oq_folder *f, oq_reader **out,
                                 onq_error *err) {
     const char **paths = OQ_NEW_ARRAY(s->arena, const char *, s->inputs.n + 1);
-    if (paths == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(paths != NULL, err);
     for (size_t i = 0; i < s->inputs.n; i++) {
         const oq_str input = s->inputs.v[i].name;
         const oq_str file = oq_str_cat(s->arena, input, OQ_S(".npy"));
         char *text = oq_arena_strdup(s->arena, file.p, file.p != NULL ? file.n : 0);
-        if (file.p == NULL || text == NULL)
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(file.p != NULL && text != NULL, err);
         for (char *p = text; *p != '\0'; p++)
             if (*p == '/')
                 *p = '_';
         bool found = false;
         for (size_t k = 0; k < f->n; k++)
             found = found || strcmp(f->v[k], text) == 0;
+        if (!found && oq_may_lack(s->o, i))
+            continue;
         if (!found)
             return oq_fail(err, ONQ_E_INVALID, "%s: no file '%s' for input '%.*s'", f->path, text,
                            OQ_STR(input));
         paths[i] = oq_folder_path(s->arena, f->path, text);
-        if (paths[i] == NULL)
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(paths[i] != NULL, err);
     }
     return oq_reader_open_npy(s, paths, out, err);
 }
 
-static onq_code open_folder(const oq_reader_setup *s, const char *path, oq_reader **out,
-                            onq_error *err) {
+/* The folders in a folder that has no samples of its own. */
+static onq_code open_folders(const oq_reader_setup *s, const oq_folder *f, oq_reader **out,
+                             onq_error *err) {
+    const char **paths = OQ_NEW_ARRAY(s->arena, const char *, f->n + 1);
+    size_t n = 0;
+    OQ_TRY_ALLOC(paths != NULL, err);
+    for (size_t i = 0; i < f->n; i++) {
+        struct stat st;
+        paths[n] = oq_folder_path(s->arena, f->path, f->v[i]);
+        OQ_TRY_ALLOC(paths[n] != NULL, err);
+        n += stat(paths[n], &st) == 0 && S_ISDIR(st.st_mode);
+    }
+    if (n > 0 && s->o->may_lack != NULL)
+        return oq_reader_open_sequences(s, f->path, paths, n, out, err);
+    return oq_fail(
+        err, ONQ_E_INVALID,
+        "%s: no samples in it (wanted: test_data_set_* folders, JPEG or PNG images, .npz or .npy "
+        "files; other folders in it are not searched%s)",
+        f->path, n > 0 ? ", for the model has no states that sequences could carry" : "");
+}
+
+onq_code oq_reader_open_folder(const oq_reader_setup *s, const char *path, oq_reader **out,
+                               onq_error *err) {
     oq_folder f;
     OQ_TRY(oq_folder_list(s->arena, path, &f, err));
     if (count_if(&f, is_set) > 0)
@@ -203,18 +223,13 @@ static onq_code open_folder(const oq_reader_setup *s, const char *path, oq_reade
         onq_code rc = oq_reader_open_images(s, paths, n, out, err);
         return rc == ONQ_OK ? rc : oq_error_in(err, rc, "%s", path);
     }
-    return oq_fail(
-        err, ONQ_E_INVALID,
-        "%s: no samples in it (wanted: test_data_set_* folders, JPEG or PNG images, .npz or .npy "
-        "files; other folders in it are not searched)",
-        path);
+    return open_folders(s, &f, out, err);
 }
 
 static onq_code open_file(const oq_reader_setup *s, const char *path, oq_reader **out,
                           onq_error *err) {
     const char **one = OQ_NEW_ARRAY(s->arena, const char *, 2);
-    if (one == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(one != NULL, err);
     one[0] = path;
     if (is_npz(path))
         return oq_reader_open_npz(s, one, 1, out, err);
@@ -267,8 +282,7 @@ static onq_code open_reader(const oq_reader_setup *s, oq_reader **out, onq_error
                        "be (give --data)");
     if (spec == NULL) {
         const char *path = folder_of_sets(s);
-        if (path == NULL)
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(path != NULL, err);
         oq_folder f;
         OQ_TRY(oq_folder_list(s->arena, path, &f, err));
         OQ_TRY(oq_reader_open_sets(s, &f, out, err));
@@ -282,11 +296,11 @@ static onq_code open_reader(const oq_reader_setup *s, oq_reader **out, onq_error
     }
     const char *path = oq_arena_strdup(s->arena, spec, strlen(spec));
     struct stat st;
-    if (path == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(path != NULL, err);
     if (stat(path, &st) != 0)
         return oq_fail_errno(err, ONQ_E_OPEN, errno, "--data %s", path);
-    return S_ISDIR(st.st_mode) ? open_folder(s, path, out, err) : open_file(s, path, out, err);
+    return S_ISDIR(st.st_mode) ? oq_reader_open_folder(s, path, out, err)
+                               : open_file(s, path, out, err);
 }
 
 /* ---- one sample ---- */
@@ -302,8 +316,7 @@ static onq_code tidy_bools(oq_arena *a, oq_datum *d, onq_error *err) {
             continue;
         if (copy == NULL) {
             copy = oq_arena_alloc(a, d->size_bytes);
-            if (copy == NULL)
-                return oq_fail_nomem(err);
+            OQ_TRY_ALLOC(copy != NULL, err);
             memcpy(copy, p, d->size_bytes);
             d->data = copy;
         }
@@ -316,19 +329,30 @@ static onq_code read_checked(oq_source *s, uint64_t number, slot *t, onq_error *
     oq_arena_release(&t->arena);
     oq_arena_init(&t->arena, &s->env->alloc);
     t->inputs = OQ_NEW_ARRAY(&t->arena, oq_datum, s->inputs.n + 1);
-    if (t->inputs == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(t->inputs != NULL, err);
     const char *name = NULL;
     onq_code rc = s->reader->read(s->reader, number, &t->arena, t->inputs, &name, err);
     for (size_t i = 0; rc == ONQ_OK && !s->reader->ended && i < s->inputs.n; i++) {
-        rc = oq_datum_check(&t->inputs[i], &s->inputs.v[i], &s->env->alloc, err);
+        rc = oq_input_check(&s->o, &t->inputs[i], &s->inputs, i, &s->env->alloc, err);
         if (rc == ONQ_OK)
             rc = tidy_bools(&t->arena, &t->inputs[i], err);
     }
     if (rc == ONQ_OK && s->watches && !s->reader->ended)
         oq_look_make(&t->look, t->inputs, s->inputs.n);
     t->bytes = t->arena.used;
-    t->sample = (oq_sample){number, name, t->inputs, s->inputs.n};
+    t->sample = (oq_sample){.number = number,
+                            .name = name,
+                            .inputs = t->inputs,
+                            .n_inputs = s->inputs.n,
+                            .sequence = number,
+                            .last = true};
+    if (s->reader->sequences || s->reader->tape) {
+        t->sample.number = s->reader->place.number;
+        t->sample.sequence = s->reader->place.sequence;
+        t->sample.step = s->reader->place.step;
+        t->sample.last = s->reader->place.last;
+        t->sample.generated = s->reader->place.generated;
+    }
     if (rc == ONQ_OK)
         return ONQ_OK;
     if (name == NULL)
@@ -413,7 +437,7 @@ void oq_source_read_once(oq_source *s) {
 
 /* There is no sample k of the pass; an error where there is none at all. */
 static onq_code end_at(oq_source *s, uint64_t k, onq_error *err) {
-    if (k == 0 && s->share == 0)
+    if (k == 0 && s->share == 0 && !s->reader->any)
         s->total = 0;
     s->count = k;
     s->guessed = false;
@@ -424,7 +448,7 @@ onq_code oq_source_measure(oq_source *s, onq_error *err) {
     const oq_named_list *list = NULL;
     for (uint64_t k = s->taken; s->guessed; k++) {
         if (k < s->count)
-            OQ_TRY(oq_tape_get(s->tape, number_of(s, k), &list, err));
+            OQ_TRY(oq_reader_find(s->reader, s->tape, number_of(s, k), &list, err));
         if (k >= s->count || list == NULL)
             OQ_TRY(end_at(s, k, err));
     }
@@ -437,6 +461,10 @@ const char *oq_source_text(const oq_source *s) {
 
 bool oq_source_is_random(const oq_source *s) {
     return s->reader->random;
+}
+
+bool oq_source_has_sequences(const oq_source *s) {
+    return s->reader->sequences;
 }
 
 bool oq_source_has_images(const oq_source *s) {
@@ -607,6 +635,13 @@ static onq_code set_counts(oq_source *s, const oq_source_options *o, onq_error *
     s->total = s->reader->count;
     if (o->numbers != NULL)
         OQ_TRY(take_numbers(s, o, err));
+    if (s->reader->sequences && s->reader->tape && o->numbers == NULL) { /* the reader counts sequences itself */
+        s->step = 1;
+        s->count = s->total;
+        s->guessed = s->total == UINT64_MAX;
+        return s->total > 0 ? ONQ_OK
+                            : oq_fail(err, ONQ_E_INVALID, "%s: no samples in it", s->where);
+    }
     if (o->limit != 0 && o->limit < s->total)
         s->total = o->limit;
     if (s->total == 0)
@@ -627,21 +662,29 @@ static onq_code read_inputs(oq_source *s, const oq_source_options *o, onq_error 
                         : o->spec != NULL ? o->spec
                                           : o->model->path;
     s->where = oq_arena_strdup(&s->arena, where, strlen(where));
-    if (s->where == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(s->where != NULL, err);
     OQ_TRY(oq_model_inputs(o->model, &s->arena, &s->inputs, err));
+    s->o = *o;
+    if (o->may_lack != NULL) {
+        bool *copy = OQ_NEW_ARRAY(&s->arena, bool, s->inputs.n + 1);
+        OQ_TRY_ALLOC(copy != NULL, err);
+        memcpy(copy, o->may_lack, s->inputs.n * sizeof *copy);
+        s->o.may_lack = copy;
+    }
     return oq_ios_fix_dims(&s->arena, &s->inputs, o->dims, o->n_dims, err);
 }
 
 onq_code oq_source_open(onq_env *env, const oq_source_options *o, oq_source **out, onq_error *err) {
     *out = NULL;
     oq_source *s = new_source(env);
-    if (s == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(s != NULL, err);
     onq_code rc = read_inputs(s, o, err);
     if (rc == ONQ_OK) {
-        const oq_reader_setup setup = {
-            .env = env, .arena = &s->arena, .inputs = s->inputs, .o = o, .most_bytes = MAX_SAMPLE};
+        const oq_reader_setup setup = {.env = env,
+                                       .arena = &s->arena,
+                                       .inputs = s->inputs,
+                                       .o = &s->o,
+                                       .most_bytes = MAX_SAMPLE};
         s->tape = o->tape;
         s->reader = o->reader;
         if (o->tape != NULL)

@@ -29,6 +29,12 @@ typedef struct oq_sample {
     const char *name; /* "test_data_set_3", "cat.jpg", "x.npz sample 7": for messages */
     const oq_datum *inputs;
     size_t n_inputs; /* one for each of the model's inputs, in their order */
+    /* A sample may be a step of a sequence: steps of one follow each other. A sample by itself is a
+     * sequence of one step. */
+    uint64_t sequence; /* number of the sequence, from 0 */
+    uint64_t step;     /* its place in it, from 0 */
+    bool last;         /* no step follows in it */
+    bool generated;    /* its token is the one that the step before it chose */
 } oq_sample;
 
 typedef enum oq_image_layout { OQ_IMAGE_AUTO = 0, OQ_IMAGE_NCHW, OQ_IMAGE_NHWC } oq_image_layout;
@@ -58,7 +64,8 @@ typedef struct oq_dim_fix {
 onq_code oq_dim_unknown(const oq_str *names, size_t n, oq_str name, const onq_allocator *alloc,
                         onq_error *err);
 
-typedef struct oq_source_options {
+typedef struct oq_source_options oq_source_options;
+struct oq_source_options {
     const char *spec;         /* --data; NULL: the test_data_set folders next to the model */
     const char *beside;       /* where these folders are; NULL: next to the model's file */
     bool nowhere;             /* the model's file is memory: nothing is next to it */
@@ -76,7 +83,17 @@ typedef struct oq_source_options {
     const uint64_t *numbers; /* only these samples, in this order, shares and limit counted among
                               * them; borrowed. NULL: all */
     size_t n_numbers;
-} oq_source_options;
+    /* Of each input, or NULL: it may be left out of samples, and is a datum of kind NONE then. */
+    const bool *may_lack;
+    /* Arrays hold the steps of a sequence along this axis, in addition to the axes of the input or
+     * in place of one of them. */
+    bool has_steps_axis;
+    size_t steps_axis;
+};
+
+/* How many steps an array holds along the axis, and how long a step is in it: 0 where the axis is
+ * one more than the input has. One step: the array is the same in all. */
+uint64_t oq_datum_steps(const oq_datum *d, const oq_io *want, size_t axis, uint64_t *each);
 
 onq_code oq_source_open(onq_env *env, const oq_source_options *o, oq_source **out, onq_error *err);
 /* Samples that oq_source_next will give in one pass, limit and share counted. 0: not known before
@@ -92,6 +109,9 @@ void oq_source_read_once(oq_source *s);
 const char *oq_source_text(const oq_source *s);
 /* Samples are made up: they say nothing of accuracy. */
 bool oq_source_is_random(const oq_source *s);
+/* Samples may be steps of sequences; else each is one by itself. Limits, shares and what is held
+ * out are counted in sequences. */
+bool oq_source_has_sequences(const oq_source *s);
 /* Samples are made of images, as oq_source_options.image says. */
 bool oq_source_has_images(const oq_source *s);
 /* What was done to images: "224x224, stretch, 1/255, ..."; NULL: there are none. */

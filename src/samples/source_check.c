@@ -64,8 +64,7 @@ onq_code oq_ios_fix_dims(oq_arena *a, oq_ios *ios, const oq_dim_fix *dims, size_
                 if (!oq_str_eq(io->dims[k].param, dims[f].name) || io->dims[k].param.n == 0)
                     continue;
                 oq_io_dim *fixed = OQ_NEW_ARRAY(a, oq_io_dim, io->rank);
-                if (fixed == NULL)
-                    return oq_fail_nomem(err);
+                OQ_TRY_ALLOC(fixed != NULL, err);
                 memcpy(fixed, io->dims, io->rank * sizeof *fixed);
                 fixed[k].value = dims[f].value;
                 io->dims = fixed;
@@ -76,6 +75,19 @@ onq_code oq_ios_fix_dims(oq_arena *a, oq_ios *ios, const oq_dim_fix *dims, size_
             return unknown_symbol(a, ios, dims[f].name, err);
     }
     return ONQ_OK;
+}
+
+/* ---- steps along an axis ---- */
+
+uint64_t oq_datum_steps(const oq_datum *d, const oq_io *want, size_t axis, uint64_t *each) {
+    *each = 0;
+    if (d->kind != OQ_DATUM_TENSOR || !want->has_shape || axis >= d->rank)
+        return 1;
+    if (d->rank == want->rank + 1)
+        return (uint64_t)d->dims[axis];
+    const int64_t declared = d->rank == want->rank ? want->dims[axis].value : -1;
+    *each = declared > 0 ? (uint64_t)declared : 1;
+    return d->rank == want->rank ? (uint64_t)d->dims[axis] / *each : 1;
 }
 
 /* ---- samples ---- */
@@ -147,4 +159,36 @@ onq_code oq_datum_check(const oq_datum *d, const oq_io *want, const onq_allocato
         return d->kind == OQ_DATUM_MAP ? ONQ_OK : misfit(d, want, alloc, err);
     }
     return ONQ_OK;
+}
+
+/* The shape of one step. */
+static onq_code check_steps(const oq_source_options *o, const oq_datum *d, const oq_io *want,
+                            const onq_allocator *alloc, onq_error *err) {
+    oq_arena arena;
+    oq_datum one = *d;
+    uint64_t each = 0;
+    (void)oq_datum_steps(d, want, o->steps_axis, &each);
+    oq_arena_init(&arena, alloc);
+    int64_t *dims = OQ_NEW_ARRAY(&arena, int64_t, d->rank + 1);
+    OQ_TRY_ALLOC(dims != NULL, err);
+    one.dims = dims;
+    one.rank = 0;
+    for (size_t i = 0; i < d->rank; i++)
+        if (i != o->steps_axis || d->rank != want->rank + 1)
+            dims[one.rank++] = i == o->steps_axis && each > 0 && d->dims[i] % (int64_t)each == 0
+                                   ? (int64_t)each
+                                   : d->dims[i];
+    const onq_code rc = oq_datum_check(&one, want, alloc, err);
+    oq_arena_release(&arena);
+    return rc == ONQ_OK ? rc : oq_error_in(err, rc, "a step along axis %zu", o->steps_axis);
+}
+
+onq_code oq_input_check(const oq_source_options *o, const oq_datum *d, const oq_ios *inputs,
+                        size_t i, const onq_allocator *alloc, onq_error *err) {
+    const oq_io *want = &inputs->v[i];
+    if (d->kind == OQ_DATUM_NONE && oq_may_lack(o, i))
+        return ONQ_OK;
+    const bool has_steps = o->has_steps_axis && want->kind == OQ_DATUM_TENSOR && want->has_shape &&
+                           d->kind == OQ_DATUM_TENSOR && o->steps_axis < d->rank;
+    return has_steps ? check_steps(o, d, want, alloc, err) : oq_datum_check(d, want, alloc, err);
 }

@@ -18,7 +18,8 @@ typedef struct array {
     oq_npy h;
     oq_bytes *bytes;
     oq_dtype dtype;
-    bool many; /* samples along the first axis */
+    bool absent; /* it is left out */
+    bool many;   /* samples along the first axis */
     uint64_t n_samples;
     const int64_t *dims; /* of one sample */
     size_t rank;
@@ -42,6 +43,7 @@ typedef struct numpy_reader {
     oq_reader base;
     onq_env *env;
     oq_ios inputs;
+    const oq_source_options *o;
     uint64_t most_bytes;
     bool is_npz;
     const char *const *paths; /* .npz: one a set; .npy: one an input */
@@ -64,8 +66,7 @@ static onq_code read_header(array *x, oq_arena *a, onq_error *err) {
     if (end < sizeof prefix)
         return oq_fail(err, ONQ_E_MALFORMED, "the .npy header is empty");
     uint8_t *text = oq_arena_alloc(a, end);
-    if (text == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(text != NULL, err);
     memcpy(text, prefix, sizeof prefix);
     OQ_TRY(oq_bytes_read(x->bytes, sizeof prefix, text + sizeof prefix, end - sizeof prefix, err));
     OQ_TRY(oq_npy_header(text, end, &x->h, err));
@@ -78,19 +79,19 @@ static onq_code read_header(array *x, oq_arena *a, onq_error *err) {
 }
 
 /* How the array divides into samples; checked against the input before any element is read. */
-static onq_code set_shape(numpy_reader *r, array *x, const oq_io *want, oq_arena *a,
-                          onq_error *err) {
+static onq_code set_shape(numpy_reader *r, array *x, size_t input, oq_arena *a, onq_error *err) {
+    const oq_io *want = &r->inputs.v[input];
+    const size_t own = want->rank + (r->o->has_steps_axis ? 1 : 0); /* axes of one sample at most */
     x->dtype = oq_npy_dtype(&x->h, want->dtype);
     if (x->dtype == OQ_UNDEFINED)
         return oq_fail(err, ONQ_E_UNSUPPORTED,
                        "elements of numpy kind '%c' with %" PRIu64 " bytes are not supported",
                        x->h.kind, x->h.item);
-    x->many = want->has_shape && x->h.rank == want->rank + 1;
+    x->many = want->has_shape && x->h.rank == own + 1;
     x->n_samples = x->many ? (uint64_t)x->h.dims[0] : 1;
     x->rank = x->h.rank - (x->many ? 1 : 0);
     int64_t *dims = OQ_NEW_ARRAY(a, int64_t, x->rank + 1);
-    if (dims == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(dims != NULL, err);
     memcpy(dims, x->h.dims + (x->many ? 1 : 0), x->rank * sizeof *dims);
     x->dims = dims;
     x->count = 1;
@@ -106,18 +107,21 @@ static onq_code set_shape(numpy_reader *r, array *x, const oq_io *want, oq_arena
                             .rank = x->rank,
                             .dims = x->dims,
                             .count = x->count};
-    return oq_datum_check(&shape, want, &r->env->alloc, err);
+    return oq_input_check(r->o, &shape, &r->inputs, input, &r->env->alloc, err);
 }
 
 static onq_code open_array(numpy_reader *r, set *s, size_t i, oq_bytes *bytes, onq_error *err) {
     array *x = &s->arrays[i];
     const oq_io *want = &r->inputs.v[i];
+    x->absent = bytes == NULL;
+    if (bytes == NULL)
+        return ONQ_OK;
     if (want->kind != OQ_DATUM_TENSOR && want->kind != OQ_DATUM_NONE)
         return oq_fail(err, ONQ_E_UNSUPPORTED,
                        "input '%.*s' is not a tensor: arrays cannot feed it", OQ_STR(want->name));
     x->bytes = bytes;
     OQ_TRY(read_header(x, &s->arena, err));
-    return set_shape(r, x, want, &s->arena, err);
+    return set_shape(r, x, i, &s->arena, err);
 }
 
 static onq_code load_whole(numpy_reader *r, set *s, array *x, onq_error *err) {
@@ -140,12 +144,10 @@ static onq_code load_whole(numpy_reader *r, set *s, array *x, onq_error *err) {
 static onq_code read_texts(array *x, const uint8_t *in, oq_arena *a, oq_datum *out,
                            onq_error *err) {
     oq_str *texts = OQ_NEW_ARRAY(a, oq_str, x->count + 1);
-    if (texts == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(texts != NULL, err);
     for (uint64_t i = 0; i < x->count; i++) {
         texts[i] = oq_npy_text(&x->h, a, in, i);
-        if (texts[i].p == NULL)
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(texts[i].p != NULL, err);
     }
     out->strings = texts;
     return ONQ_OK;
@@ -165,8 +167,7 @@ static onq_code read_array(numpy_reader *r, set *s, array *x, uint64_t k, oq_are
         OQ_TRY(load_whole(r, s, x, err));
     int64_t *dims = OQ_NEW_ARRAY(a, int64_t, x->rank + 1);
     uint8_t *data = oq_arena_alloc(a, x->size + 1);
-    if (dims == NULL || data == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(dims != NULL && data != NULL, err);
     memcpy(dims, x->dims, x->rank * sizeof *dims);
     out->dims = dims;
     if (scattered) {
@@ -179,8 +180,7 @@ static onq_code read_array(numpy_reader *r, set *s, array *x, uint64_t k, oq_are
         const bool as_is = !x->h.fortran && !x->h.big_endian && x->h.kind != 'b';
         if (!as_is)
             in = oq_arena_alloc(a, x->size + 1);
-        if (in == NULL)
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(in != NULL, err);
         OQ_TRY(oq_bytes_read(x->bytes, x->h.data_at + k * x->size, in, x->size, err));
         if (!as_is)
             oq_npy_convert(&x->h, x->dims, x->rank, x->h.fortran, in, data);
@@ -221,7 +221,7 @@ static void list_members(const oq_zip *z, char *text, size_t cap) {
     }
 }
 
-static onq_code find_member(set *s, oq_str name, oq_bytes **out, onq_error *err) {
+static onq_code find_member(set *s, oq_str name, bool may_lack, oq_bytes **out, onq_error *err) {
     *out = NULL;
     for (size_t i = 0; i < s->zip.n; i++) {
         oq_str have = s->zip.v[i].name;
@@ -234,7 +234,7 @@ static onq_code find_member(set *s, oq_str name, oq_bytes **out, onq_error *err)
             return oq_fail(err, ONQ_E_INVALID, "it has two arrays '%.*s'", OQ_STR(name));
         *out = &s->zip.v[i].bytes;
     }
-    if (*out != NULL)
+    if (*out != NULL || may_lack)
         return ONQ_OK;
     char have[300];
     list_members(&s->zip, have, sizeof have);
@@ -254,14 +254,13 @@ static onq_code open_file(numpy_reader *r, size_t i, const char *path, oq_file *
 static onq_code open_npz_arrays(numpy_reader *r, const char *path, onq_error *err) {
     set *s = &r->set;
     s->files = OQ_NEW_ARRAY(&s->arena, oq_file, 1);
-    if (s->files == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(s->files != NULL, err);
     OQ_TRY(open_file(r, 0, path, &s->files[0], err));
     s->n_files = 1;
     onq_code rc = oq_zip_open(&s->zip, &s->arena, &r->env->alloc, &s->files[0], err);
     for (size_t i = 0; rc == ONQ_OK && i < r->inputs.n; i++) {
         oq_bytes *bytes = NULL;
-        rc = find_member(s, r->inputs.v[i].name, &bytes, err);
+        rc = find_member(s, r->inputs.v[i].name, oq_may_lack(r->o, i), &bytes, err);
         if (rc == ONQ_OK)
             rc = open_array(r, s, i, bytes, err);
         if (rc != ONQ_OK && strncmp(oq_error_text(err), "input '", 7) == 0)
@@ -276,12 +275,13 @@ static onq_code open_npy_arrays(numpy_reader *r, onq_error *err) {
     set *s = &r->set;
     s->files = OQ_NEW_ARRAY(&s->arena, oq_file, r->inputs.n + 1);
     s->bytes = OQ_NEW_ARRAY(&s->arena, oq_bytes, r->inputs.n + 1);
-    if (s->files == NULL || s->bytes == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(s->files != NULL && s->bytes != NULL, err);
     for (size_t i = 0; i < r->inputs.n; i++) {
-        OQ_TRY(open_file(r, i, r->paths[i], &s->files[i], err));
-        s->n_files++;
-        oq_bytes_init(&s->bytes[i], &r->env->alloc, &s->files[i]);
+        s->arrays[i].absent = r->paths[i] == NULL;
+        if (s->arrays[i].absent)
+            continue;
+        OQ_TRY(open_file(r, i, r->paths[i], &s->files[s->n_files], err));
+        oq_bytes_init(&s->bytes[i], &r->env->alloc, &s->files[s->n_files++]);
         onq_code rc = open_array(r, s, i, &s->bytes[i], err);
         if (rc != ONQ_OK)
             return oq_error_in(err, rc, "%s", r->paths[i]);
@@ -292,22 +292,35 @@ static onq_code open_npy_arrays(numpy_reader *r, onq_error *err) {
 /* All arrays hold one sample, or all the same number of them. */
 static onq_code agree(numpy_reader *r, onq_error *err) {
     set *s = &r->set;
-    s->n_samples = r->inputs.n > 0 ? s->arrays[0].n_samples : 1;
-    s->many = r->inputs.n > 0 && s->arrays[0].many;
-    for (size_t i = 1; i < r->inputs.n; i++) {
+    size_t first = 0;
+    while (first < r->inputs.n && s->arrays[first].absent)
+        first++;
+    s->n_samples = first < r->inputs.n ? s->arrays[first].n_samples : 1;
+    s->many = first < r->inputs.n && s->arrays[first].many;
+    for (size_t i = first + 1; i < r->inputs.n; i++) {
+        if (s->arrays[i].absent)
+            continue;
         if (s->arrays[i].many != s->many)
             return oq_fail(
                 err, ONQ_E_INVALID,
                 "array '%.*s' has an axis for samples, '%.*s' has none: all or none must",
-                OQ_STR(r->inputs.v[s->many ? 0 : i].name),
-                OQ_STR(r->inputs.v[s->many ? i : 0].name));
+                OQ_STR(r->inputs.v[s->many ? first : i].name),
+                OQ_STR(r->inputs.v[s->many ? i : first].name));
         if (s->arrays[i].n_samples != s->n_samples)
             return oq_fail(err, ONQ_E_INVALID,
                            "array '%.*s' has %" PRIu64 " samples, '%.*s' has %" PRIu64,
                            OQ_STR(r->inputs.v[i].name), s->arrays[i].n_samples,
-                           OQ_STR(r->inputs.v[0].name), s->n_samples);
+                           OQ_STR(r->inputs.v[first].name), s->n_samples);
     }
     return ONQ_OK;
+}
+
+/* The file of a set, or the first of them. */
+static const char *path_of(const numpy_reader *r, size_t at) {
+    size_t i = r->is_npz ? at : 0;
+    while (r->paths[i] == NULL && i + 1 < r->inputs.n)
+        i++;
+    return r->paths[i] != NULL ? r->paths[i] : "";
 }
 
 static onq_code open_set(numpy_reader *r, size_t i, onq_error *err) {
@@ -325,7 +338,7 @@ static onq_code open_set(numpy_reader *r, size_t i, onq_error *err) {
     if (rc == ONQ_OK) {
         rc = agree(r, err);
         if (rc != ONQ_OK)
-            rc = oq_error_in(err, rc, "%s", r->paths[i]);
+            rc = oq_error_in(err, rc, "%s", path_of(r, i));
     }
     if (rc != ONQ_OK)
         close_set(r);
@@ -351,7 +364,7 @@ static onq_code read_sample(oq_reader *base, uint64_t number, oq_arena *a, oq_da
     numpy_reader *r = (numpy_reader *)base;
     const size_t at = find_set(r, number);
     const uint64_t k = number - r->first[at];
-    const char *path = r->paths[r->is_npz ? at : 0];
+    const char *path = path_of(r, at);
     const char *slash = strrchr(path, '/');
     const char *file = slash != NULL ? slash + 1 : path;
     *name = r->many ? oq_str_format(a, "%s sample %" PRIu64, file, k).p : file;
@@ -361,6 +374,9 @@ static onq_code read_sample(oq_reader *base, uint64_t number, oq_arena *a, oq_da
     if (r->set.n_samples != r->first[at + 1] - r->first[at])
         return oq_fail(err, ONQ_E_READ, "the file changed while it was read");
     for (size_t i = 0; i < r->inputs.n; i++) {
+        inputs[i] = (oq_datum){0};
+        if (r->set.arrays[i].absent)
+            continue;
         onq_code rc = read_array(r, &r->set, &r->set.arrays[i], k, a, &inputs[i], err);
         if (rc != ONQ_OK)
             return oq_error_in(err, rc, "input '%.*s'", OQ_STR(r->inputs.v[i].name));
@@ -378,8 +394,7 @@ static void close_reader(oq_reader *base) {
 
 static onq_code open_reader(const oq_reader_setup *s, numpy_reader *r, onq_error *err) {
     r->first = OQ_NEW_ARRAY(s->arena, uint64_t, r->n_sets + 1);
-    if (r->first == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(r->first != NULL, err);
     for (size_t i = 0; i < r->n_sets; i++) {
         OQ_TRY(open_set(r, i, err));
         r->many = r->many || r->set.many;
@@ -387,7 +402,7 @@ static onq_code open_reader(const oq_reader_setup *s, numpy_reader *r, onq_error
             return oq_fail(err, ONQ_E_LIMIT, "more samples than fit in 64 bits");
     }
     r->base.count = r->first[r->n_sets];
-    const char *where = r->paths[0];
+    const char *where = path_of(r, 0);
     if (r->is_npz && r->n_sets == 1)
         r->base.text = oq_str_format(s->arena, "%" PRIu64 " samples in %s", r->base.count, where).p;
     else
@@ -401,11 +416,11 @@ static onq_code open_reader(const oq_reader_setup *s, numpy_reader *r, onq_error
 static onq_code new_reader(const oq_reader_setup *s, bool is_npz, const char *const *paths,
                            size_t n_sets, oq_file *given, oq_reader **out, onq_error *err) {
     numpy_reader *r = OQ_NEW(s->arena, numpy_reader);
-    if (r == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(r != NULL, err);
     *r = (numpy_reader){.base = {.read = read_sample, .close = close_reader},
                         .env = s->env,
                         .inputs = s->inputs,
+                        .o = s->o,
                         .most_bytes = s->most_bytes,
                         .is_npz = is_npz,
                         .paths = paths,

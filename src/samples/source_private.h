@@ -24,6 +24,12 @@ struct oq_reader {
     bool tape;         /* `count` may be more than there are: `ended` says so when one is not there.
                        * Read on the caller's thread */
     bool ended;
+    bool sequences; /* samples are steps: `place` is set by each read */
+    bool any;       /* of a tape with sequences: there is a sample, taken or not */
+    struct {
+        uint64_t number, sequence, step;
+        bool last, generated;
+    } place;
 };
 
 /* What a reader is opened with. Everything lives as long as the source. */
@@ -67,11 +73,27 @@ onq_code oq_reader_open_random(const oq_reader_setup *s, uint64_t count, uint64_
                                oq_reader **out, onq_error *err);
 
 onq_code oq_reader_open_tape(const oq_reader_setup *s, oq_reader **out, onq_error *err);
+/* Sample k of a reader of a tape; *out is NULL when there are not so many. */
+onq_code oq_reader_find(oq_reader *r, oq_tape *tape, uint64_t k, const oq_named_list **out,
+                        onq_error *err);
 
 /* Checks that the datum fits the input. The error says what it got and what it expected
  * (source_check.c). */
 onq_code oq_datum_check(const oq_datum *d, const oq_io *want, const onq_allocator *alloc,
                         onq_error *err);
+/* The same for input i of a source: it may be absent, or hold steps. */
+onq_code oq_input_check(const oq_source_options *o, const oq_datum *d, const oq_ios *inputs,
+                        size_t i, const onq_allocator *alloc, onq_error *err);
+static inline bool oq_may_lack(const oq_source_options *o, size_t i) {
+    return o->may_lack != NULL && o->may_lack[i];
+}
+/* A folder of folders, each a sequence whose steps are the samples in it. */
+onq_code oq_reader_open_sequences(const oq_reader_setup *s, const char *path,
+                                  const char *const *folders, size_t n, oq_reader **out,
+                                  onq_error *err);
+/* What samples a folder holds. */
+onq_code oq_reader_open_folder(const oq_reader_setup *s, const char *path, oq_reader **out,
+                               onq_error *err);
 /* A declared input with --dim applied to its shape. */
 onq_code oq_ios_fix_dims(oq_arena *a, oq_ios *ios, const oq_dim_fix *dims, size_t n,
                          onq_error *err);

@@ -18,6 +18,7 @@
 typedef struct random_reader {
     oq_reader base;
     oq_ios inputs;
+    const oq_source_options *o;
     uint64_t seed;
 } random_reader;
 
@@ -61,8 +62,7 @@ static void fill_integers(uint64_t size, uint8_t *p, uint64_t n, uint64_t *state
 
 static onq_code fill_texts(oq_arena *a, oq_datum *d, uint64_t *state, onq_error *err) {
     oq_str *texts = OQ_NEW_ARRAY(a, oq_str, d->count + 1);
-    if (texts == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(texts != NULL, err);
     for (uint64_t i = 0; i < d->count; i++)
         texts[i] = (next_number(state) & 1) != 0 ? OQ_S("a") : OQ_S("b");
     d->strings = texts;
@@ -74,8 +74,7 @@ static onq_code fill(oq_arena *a, oq_datum *d, uint64_t *state, onq_error *err) 
     if (d->dtype == OQ_STRING)
         return fill_texts(a, d, state, err);
     uint8_t *p = oq_arena_alloc(a, d->size_bytes + 1);
-    if (p == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(p != NULL, err);
     if (oq_dtype_is_float(d->dtype))
         fill_reals(d->dtype, p, d->count, state);
     else if (info->cls == OQ_CLASS_COMPLEX)
@@ -106,8 +105,7 @@ static bool measure(const oq_io *io, uint64_t *count, uint64_t *bytes) {
 static onq_code make_tensor(const oq_io *io, oq_arena *a, uint64_t *state, oq_datum *d,
                             onq_error *err) {
     int64_t *dims = OQ_NEW_ARRAY(a, int64_t, io->rank + 1);
-    if (dims == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(dims != NULL, err);
     for (size_t i = 0; i < io->rank; i++)
         dims[i] = size_of_axis(io, i);
     *d = (oq_datum){.kind = OQ_DATUM_TENSOR, .dtype = io->dtype, .rank = io->rank, .dims = dims};
@@ -140,13 +138,13 @@ static onq_code read_sample(oq_reader *base, uint64_t number, oq_arena *a, oq_da
         const oq_io *io = &r->inputs.v[i];
         uint64_t state = r->seed * 0xd1342543de82ef95u + number * 0x2545f4914f6cdd1du + i;
         (void)next_number(&state);
-        oq_datum one;
-        OQ_TRY(make_tensor(io, a, &state, &one, err));
+        oq_datum one = {0};
+        if (!oq_may_lack(r->o, i))
+            OQ_TRY(make_tensor(io, a, &state, &one, err));
         inputs[i] = one;
-        if (io->kind == OQ_DATUM_SEQUENCE) {
+        if (one.kind == OQ_DATUM_TENSOR && io->kind == OQ_DATUM_SEQUENCE) {
             oq_datum *item = OQ_NEW(a, oq_datum);
-            if (item == NULL)
-                return oq_fail_nomem(err);
+            OQ_TRY_ALLOC(item != NULL, err);
             *item = one;
             inputs[i] = (oq_datum){
                 .kind = OQ_DATUM_SEQUENCE, .dtype = io->dtype, .items = item, .n_items = 1};
@@ -175,18 +173,17 @@ onq_code oq_reader_open_random(const oq_reader_setup *s, uint64_t count, uint64_
     }
     OQ_TRY(check_sizes(&s->inputs, err));
     random_reader *r = OQ_NEW(s->arena, random_reader);
-    if (r == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(r != NULL, err);
     *r = (random_reader){
         .base = {.read = read_sample, .close = close_reader, .count = count, .random = true},
         .inputs = s->inputs,
+        .o = s->o,
         .seed = seed};
     r->base.text =
         oq_str_format(s->arena, "%" PRIu64 " sample%s of random values (seed %" PRIu64 ")", count,
                       OQ_NOUN_S(count), seed)
             .p;
-    if (r->base.text == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(r->base.text != NULL, err);
     *out = &r->base;
     return ONQ_OK;
 }

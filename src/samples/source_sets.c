@@ -16,6 +16,7 @@ typedef struct sets_reader {
     oq_reader base;
     onq_env *env;
     oq_ios inputs;
+    const oq_source_options *o;
     const char **names; /* of the sets */
     const char **paths;
     uint64_t most_bytes;
@@ -61,17 +62,20 @@ static onq_code read_input(sets_reader *r, const char *set, size_t i, oq_arena *
     const oq_io *want = &r->inputs.v[i];
     const char *path = file_in(a, set, i);
     oq_str bytes, name;
-    if (path == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(path != NULL, err);
     onq_code rc = oq_file_read_all(a, path, r->most_bytes, &bytes, err);
-    if (rc == ONQ_E_OPEN || rc == ONQ_E_MISSING)
+    if (rc == ONQ_E_OPEN || rc == ONQ_E_MISSING) {
+        *out = (oq_datum){0};
+        if (oq_may_lack(r->o, i))
+            return ONQ_OK;
         return oq_error_in(err, rc, "input '%.*s' of %zu", OQ_STR(want->name), r->inputs.n);
+    }
     if (rc != ONQ_OK)
         return rc;
     rc = oq_datum_from_pb(a, (const uint8_t *)bytes.p, bytes.n, want, out, &name, err);
     if (rc != ONQ_OK)
         return oq_error_in(err, rc, "input_%zu.pb", i);
-    rc = oq_datum_check(out, want, &r->env->alloc, err);
+    rc = oq_input_check(r->o, out, &r->inputs, i, &r->env->alloc, err);
     if (rc == ONQ_OK)
         return rc;
     for (size_t k = 0; k < r->inputs.n; k++)
@@ -108,12 +112,12 @@ static void warn_surplus(const oq_reader_setup *s, const sets_reader *r) {
 static onq_code open_sets(const oq_reader_setup *s, const char **names, const char **paths,
                           size_t n, const char *text, oq_reader **out, onq_error *err) {
     sets_reader *r = OQ_NEW(s->arena, sets_reader);
-    if (r == NULL || text == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(r != NULL && text != NULL, err);
     *r = (sets_reader){
         .base = {.read = read_sample, .close = close_reader, .count = n, .text = text},
         .env = s->env,
         .inputs = s->inputs,
+        .o = s->o,
         .names = names,
         .paths = paths,
         .most_bytes = s->most_bytes};
@@ -128,8 +132,7 @@ onq_code oq_reader_open_sets(const oq_reader_setup *s, const oq_folder *f, oq_re
     set_name *sets = OQ_NEW_ARRAY(s->arena, set_name, f->n + 1);
     const char **names = OQ_NEW_ARRAY(s->arena, const char *, f->n + 1);
     const char **paths = OQ_NEW_ARRAY(s->arena, const char *, f->n + 1);
-    if (sets == NULL || names == NULL || paths == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(sets != NULL && names != NULL && paths != NULL, err);
     size_t n = 0;
     for (size_t i = 0; i < f->n; i++)
         if (strncmp(f->v[i], PREFIX, sizeof PREFIX - 1) == 0 &&
@@ -140,8 +143,7 @@ onq_code oq_reader_open_sets(const oq_reader_setup *s, const oq_folder *f, oq_re
     for (size_t i = 0; i < n; i++) {
         names[i] = sets[i].name;
         paths[i] = oq_folder_path(s->arena, f->path, names[i]);
-        if (paths[i] == NULL)
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(paths[i] != NULL, err);
     }
     const char *text =
         oq_str_format(s->arena, "%zu test_data_set folder%s in %s", n, OQ_NOUN_S(n), f->path).p;
@@ -151,8 +153,7 @@ onq_code oq_reader_open_sets(const oq_reader_setup *s, const oq_folder *f, oq_re
 onq_code oq_reader_open_set(const oq_reader_setup *s, const char *path, oq_reader **out,
                             onq_error *err) {
     const char **one = OQ_NEW_ARRAY(s->arena, const char *, 2);
-    if (one == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(one != NULL, err);
     one[0] = path;
     const char *text = oq_str_format(s->arena, "the one sample in %s", path).p;
     return open_sets(s, one, one, 1, text, out, err);

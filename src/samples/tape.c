@@ -67,7 +67,7 @@ void oq_tape_free(oq_tape *t) {
 
 /* Lets go of what need not or cannot be kept. */
 static void trim(oq_tape *t) {
-    const bool needed = !t->once && t->feed->rewind == NULL && !t->lost;
+    const bool needed = !t->once && (t->feed->rewind == NULL || t->feed->costly) && !t->lost;
     if (needed && t->bytes <= t->limit)
         return;
     t->lost |= needed;
@@ -95,8 +95,7 @@ static bool make_room(oq_tape *t) {
 static onq_code pull(oq_tape *t, onq_error *err) {
     bool more = false;
     kept *k = make_room(t) ? oq_calloc(&t->env->alloc, 1, sizeof *k) : NULL;
-    if (k == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(k != NULL, err);
     oq_arena_init(&k->arena, &t->env->alloc);
     const onq_code rc = t->feed->next(t->feed, t->next, &k->arena, &k->list, &more, err);
     t->bytes += k->arena.used;
@@ -153,6 +152,10 @@ void oq_tape_read_once(oq_tape *t) {
 
 const char *oq_tape_text(const oq_tape *t) {
     return t->feed->text;
+}
+
+const oq_feed *oq_tape_feed(const oq_tape *t) {
+    return t->feed;
 }
 
 uint64_t oq_tape_count(const oq_tape *t) {

@@ -17,6 +17,8 @@
 
 #include "samples/datum.h"
 
+struct oq_source_options;
+
 #define OQ_TENSOR_RANK 64 /* most axes of a tensor of the caller's */
 
 /* One array of a sample. */
@@ -28,6 +30,10 @@ typedef struct oq_named {
 typedef struct oq_named_list {
     const char *name; /* of the sample, a file's for one; NULL: it has none */
     OQ_VEC(oq_named) all;
+    /* Of a feed with sequences: which one it belongs to, its place in it, whether it is known to be
+     * the last step, and whether its token is still to be chosen. */
+    uint64_t sequence, step;
+    bool last, generated;
 } oq_named_list;
 
 typedef struct oq_feed oq_feed;
@@ -39,6 +45,11 @@ struct oq_feed {
     void (*close)(oq_feed *f);
     const char *text; /* what it is: "samples of the caller", "tar stream shard.tar" */
     uint64_t count;   /* when known; 0: not */
+    bool sequences;   /* samples are steps */
+    uint64_t each;    /* steps of every sequence, if all have as many; 0: not known */
+    bool costly;      /* to begin again takes long: samples are kept as far as the limit allows */
+    bool random;      /* samples are made up */
+    bool images;      /* samples are made of images */
 };
 
 /* A feed from a reader of the caller, which must live as long. Copies the struct. */
@@ -46,9 +57,10 @@ onq_code oq_feed_open_reader(onq_env *env, const onq_reader *reader, oq_feed **o
 
 /* True if --data names a stream: "-", "exec:COMMAND", a .tar file. */
 bool oq_feed_is_stream(const char *spec);
-/* Opens it for the inputs of a model. */
-onq_code oq_feed_open_stream(onq_env *env, const char *spec, const oq_model *m, oq_feed **out,
-                             onq_error *err);
+/* Opens it for the inputs of a model. `like` says how arrays are read (which may be left out, an
+ * axis of steps); NULL: all inputs are there. */
+onq_code oq_feed_open_stream(onq_env *env, const char *spec, const oq_model *m,
+                             const struct oq_source_options *like, oq_feed **out, onq_error *err);
 
 typedef struct oq_tape oq_tape;
 
@@ -60,4 +72,6 @@ onq_code oq_tape_get(oq_tape *t, uint64_t k, const oq_named_list **out, onq_erro
 /* The samples are read once from here on: none needs to be kept. */
 void oq_tape_read_once(oq_tape *t);
 const char *oq_tape_text(const oq_tape *t);
+/* What its feed says of its samples. */
+const oq_feed *oq_tape_feed(const oq_tape *t);
 uint64_t oq_tape_count(const oq_tape *t); /* 0: not known yet */

@@ -51,7 +51,7 @@ static void use(const oq_named_list *sample) {
 static void read_all(onq_env *env, const oq_model *m, const char *path) {
     onq_error err = ONQ_ERROR_INIT;
     oq_feed *feed = NULL;
-    if (oq_feed_open_stream(env, path, m, &feed, &err) != ONQ_OK) {
+    if (oq_feed_open_stream(env, path, m, NULL, &feed, &err) != ONQ_OK) {
         MUST(err.text[0] != '\0');
         return;
     }

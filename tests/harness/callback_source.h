@@ -12,5 +12,9 @@ typedef onq_code (*callback_source_fn)(void *ctx, uint64_t k, oq_arena *a, oq_da
                                        onq_error *err);
 onq_code callback_source_open(onq_env *env, const oq_source_options *o, callback_source_fn fn,
                               void *ctx, uint64_t count, oq_source **out, onq_error *err);
+/* The same as steps of sequences, each of so many steps. */
+onq_code callback_source_open_steps(onq_env *env, const oq_source_options *o, callback_source_fn fn,
+                                    void *ctx, uint64_t count, uint64_t each, oq_source **out,
+                                    onq_error *err);
 
 #endif

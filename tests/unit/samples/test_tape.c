@@ -346,7 +346,7 @@ static onq_code read_stream(world *w, const oq_buf *bytes, const char **out) {
     oq_feed *feed = NULL;
     close_all(w);
     const char *path = scratch_file(&w->s, "s.tar", bytes->p, bytes->n);
-    assert_ok(oq_feed_open_stream(w->b.env, path, w->b.m, &feed, &err), err);
+    assert_ok(oq_feed_open_stream(w->b.env, path, w->b.m, NULL, &feed, &err), err);
     assert_ok(oq_tape_new(w->b.env, feed, 0, &w->tape, &err), err);
     const oq_source_options o = on_tape(w);
     assert_ok(oq_source_open(w->b.env, &o, &w->src, &err), err);
@@ -424,7 +424,7 @@ static onq_code sweep(const onq_allocator *a, void *ctx, onq_error *e) {
     if (w->c.n_again == 0)
         OQ_GO(oq_feed_open_reader(env, &r, &feed, e));
     else
-        OQ_GO(oq_feed_open_stream(env, scratch_path(&w->s, "s.tar"), w->b.m, &feed, e));
+        OQ_GO(oq_feed_open_stream(env, scratch_path(&w->s, "s.tar"), w->b.m, NULL, &feed, e));
     OQ_GO(oq_tape_new(env, feed, 1 << 20, &tape, e));
     const oq_source_options o = {.model = w->b.m, .tape = tape};
     OQ_GO(oq_source_open(env, &o, &src, e));
