@@ -8,6 +8,14 @@
 
 typedef struct sweeping sweeping;
 
+/* Steps of a sequence that were read for a lane. */
+typedef struct queue {
+    oq_arena arena;
+    OQ_VEC(oq_sample) steps;
+    size_t next;
+    uint64_t at; /* place of the next */
+} queue;
+
 typedef struct lane {
     sweeping *of;
     unsigned number;
@@ -15,17 +23,24 @@ typedef struct lane {
     oq_sample *samples; /* these by model */
     oq_outputs *outputs;
     oq_session **sessions;
+    queue queue;
 } lane;
+
+/* More of a sequence is not read ahead: the other lanes wait while one reads on. */
+#define MAX_QUEUE ((uint64_t)64 << 20)
 
 struct sweeping {
     const oq_sweep *s;
     oq_arena arena;
     lane lanes[OQ_FLIGHT_LANES];
-    unsigned n_lanes; /* that have their arrays */
-    uint64_t total;   /* for reports: a source may not be asked while another thread reads it */
-    uint64_t before;  /* resident bytes before the first sample */
-    uint64_t taken;   /* place of the sample that is read next */
-    bool ended;       /* there is no further sample */
+    unsigned n_lanes;    /* that have their arrays */
+    uint64_t total;      /* for reports: a source may not be asked while another thread reads it */
+    uint64_t before;     /* resident bytes before the first sample */
+    uint64_t taken;      /* place of the sample that is read next */
+    bool ended;          /* there is no further sample */
+    bool inside;         /* the sample that was read last is not the last step of its sequence */
+    const lane *reading; /* is in the middle of a sequence that it could not read at once */
+    oq_walk *walks;      /* by model, if one has a walker */
     pthread_mutex_t lock;
     pthread_cond_t moved; /* `turn` or `code` has changed */
     uint64_t turn;        /* place of the sample that is given to `take` next */
@@ -45,11 +60,31 @@ onq_code oq_sample_run(oq_session *session, const char *path, const oq_sample *s
                         : oq_error_in(err, rc, "sample '%s'", s->name);
 }
 
+/* Runs a step with the states that the model gave in the step before. */
+static onq_code run_step(const oq_turn *t, size_t i, onq_error *err) {
+    const oq_sweep_model *m = &t->sweep->models[i];
+    oq_walk *walk = &t->walks[i];
+    oq_sample full;
+    oq_arena arena;
+    oq_arena_init(&arena, &t->sweep->env->alloc);
+    onq_code rc = oq_walk_fill(walk, &t->samples[i], &arena, &full, err);
+    if (rc == ONQ_OK)
+        rc = oq_sample_run(t->sessions[i], m->path, &full, &t->outputs[i], err);
+    if (rc == ONQ_OK)
+        rc = oq_walk_take(walk, &full, t->outputs[i].v, t->outputs[i].n, err);
+    oq_arena_release(&arena);
+    return rc;
+}
+
 onq_code oq_turn_run(const oq_turn *t, onq_error *err) {
     const oq_sweep *s = t->sweep;
-    for (size_t i = 0; i < s->n_models; i++)
-        OQ_TRY(oq_sample_run(t->sessions[i], s->models[i].path, &t->samples[i],
-                             s->take != NULL ? &t->outputs[i] : NULL, err));
+    for (size_t i = 0; i < s->n_models; i++) {
+        if (s->models[i].walker != NULL)
+            OQ_TRY(run_step(t, i, err));
+        else
+            OQ_TRY(oq_sample_run(t->sessions[i], s->models[i].path, &t->samples[i],
+                                 s->take != NULL ? &t->outputs[i] : NULL, err));
+    }
     return ONQ_OK;
 }
 
@@ -59,7 +94,8 @@ static oq_turn turn_of(const lane *l, uint64_t at) {
                      .lane = l->number,
                      .samples = l->samples,
                      .sessions = l->sessions,
-                     .outputs = l->outputs};
+                     .outputs = l->outputs,
+                     .walks = l->of->walks};
 }
 
 static onq_code run(const oq_turn *t, onq_error *err) {
@@ -131,7 +167,50 @@ static onq_code read_sample(sweeping *w, lane *l, oq_arena *copies, onq_error *e
             OQ_TRY(oq_sample_copy(copies, x, &l->samples[i], err));
         else if (x != NULL)
             l->samples[i] = *x;
+        w->inside = x != NULL && s->whole_sequences && !x->last;
     }
+    return ONQ_OK;
+}
+
+/* ---- whole sequences ---- */
+
+/* Reads steps up to the end of their sequence, or as many as may be read ahead. The lock is held. */
+static onq_code read_sequence(sweeping *w, lane *l, onq_error *err) {
+    queue *q = &l->queue;
+    oq_arena_release(&q->arena);
+    oq_arena_init(&q->arena, &w->s->env->alloc);
+    q->steps.v = NULL;
+    q->steps.n = q->steps.cap = q->next = 0;
+    q->at = w->taken;
+    do {
+        OQ_TRY(read_sample(w, l, &q->arena, err));
+        if (w->ended)
+            break;
+        OQ_TRY_ALLOC(OQ_PUSH(&q->arena, &q->steps, l->samples[0]), err);
+        w->taken++;
+    } while (w->inside && q->arena.used < MAX_QUEUE);
+    w->reading = w->inside && !w->ended ? l : NULL;
+    pthread_cond_broadcast(&w->moved);
+    return ONQ_OK;
+}
+
+/* The next step of the lane's sequence, or the first of another; false at the end. The lock is
+ * held. */
+static onq_code next_step(sweeping *w, lane *l, uint64_t *at, bool *more, onq_error *err) {
+    queue *q = &l->queue;
+    while (q->next == q->steps.n && w->reading != NULL && w->reading != l && w->code == ONQ_OK)
+        pthread_cond_wait(&w->moved, &w->lock);
+    *at = w->taken;
+    *more = false;
+    if (w->code != ONQ_OK)
+        return ONQ_OK;
+    if (q->next == q->steps.n && !w->ended)
+        OQ_TRY(read_sequence(w, l, err));
+    if (q->next == q->steps.n)
+        return ONQ_OK;
+    l->samples[0] = q->steps.v[q->next++];
+    *at = q->at++;
+    *more = true;
     return ONQ_OK;
 }
 
@@ -149,6 +228,13 @@ static void note_failure(sweeping *w, uint64_t at, onq_code code, const onq_erro
 /* The next sample, copied, and its place; false at the end or after a failure. The lock is held. */
 static bool take_next(sweeping *w, lane *l, oq_arena *a, uint64_t *at) {
     onq_error error = ONQ_ERROR_INIT;
+    bool more = false;
+    if (w->s->whole_sequences) {
+        const onq_code rc = next_step(w, l, at, &more, &error);
+        if (rc != ONQ_OK)
+            note_failure(w, *at, rc, &error);
+        return more && rc == ONQ_OK;
+    }
     if (w->code != ONQ_OK || w->ended)
         return false;
     *at = w->taken;
@@ -227,8 +313,8 @@ static onq_code begin_lane(sweeping *w, onq_error *err) {
                 .samples = OQ_NEW_ARRAY(&w->arena, oq_sample, n),
                 .outputs = OQ_NEW_ARRAY(&w->arena, oq_outputs, n),
                 .sessions = OQ_NEW_ARRAY(&w->arena, oq_session *, n)};
-    if (l->samples == NULL || l->outputs == NULL || l->sessions == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(l->samples != NULL && l->outputs != NULL && l->sessions != NULL, err);
+    oq_arena_init(&l->queue.arena, &w->s->env->alloc);
     for (size_t i = 0; i < n && w->n_lanes == 0; i++)
         l->sessions[i] = w->s->models[i].session;
     w->n_lanes++;
@@ -270,6 +356,8 @@ static onq_code share_lanes(sweeping *w, unsigned n, onq_error *err) {
 static onq_code ask_lanes(sweeping *w, unsigned *n, onq_error *err) {
     const oq_sweep *s = w->s;
     *n = 1;
+    if (w->inside || w->walks != NULL)
+        return ONQ_OK;
     if (s->lanes != NULL)
         return s->lanes(s->ctx, w->taken, n, err);
     if (s->wide.model == NULL)
@@ -306,6 +394,22 @@ static onq_code sweep(sweeping *w, onq_error *err) {
     }
 }
 
+static onq_code begin_walks(sweeping *w, onq_error *err) {
+    const oq_sweep *s = w->s;
+    bool any = false;
+    for (size_t i = 0; i < s->n_models; i++)
+        any |= s->models[i].walker != NULL;
+    if (!any)
+        return ONQ_OK;
+    w->walks = OQ_NEW_ARRAY(&w->arena, oq_walk, s->n_models);
+    OQ_TRY_ALLOC(w->walks != NULL, err);
+    for (size_t i = 0; i < s->n_models; i++) {
+        oq_walk_init(&w->walks[i], s->models[i].walker, &s->env->alloc);
+        w->walks[i].own_states = true;
+    }
+    return ONQ_OK;
+}
+
 onq_code oq_sweep_run(const oq_sweep *s, onq_error *err) {
     oq_sweep own = *s;
     if (s->models == NULL) {
@@ -317,13 +421,19 @@ onq_code oq_sweep_run(const oq_sweep *s, onq_error *err) {
     oq_arena_init(&w.arena, &s->env->alloc);
     pthread_mutex_init(&w.lock, NULL);
     pthread_cond_init(&w.moved, NULL);
-    onq_code rc = sweep(&w, err);
+    onq_code rc = begin_walks(&w, err);
+    if (rc == ONQ_OK)
+        rc = sweep(&w, err);
     set_total(&w);
     if (rc == ONQ_OK)
         rc = report(&w, w.taken, err);
     for (unsigned k = w.n_lanes; k > 1; k--)
         for (size_t i = 0; s->lanes == NULL && i < own.n_models; i++)
             oq_session_close(w.lanes[k - 1].sessions[i]);
+    for (unsigned k = 0; k < w.n_lanes; k++)
+        oq_arena_release(&w.lanes[k].queue.arena);
+    for (size_t i = 0; w.walks != NULL && i < own.n_models; i++)
+        oq_walk_release(&w.walks[i]);
     pthread_cond_destroy(&w.moved);
     pthread_mutex_destroy(&w.lock);
     oq_arena_release(&w.arena);

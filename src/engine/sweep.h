@@ -14,6 +14,9 @@
  * keeps all cores busy; several do. A lane gets samples in the order of the source, but nobody
  * knows which lane gets which, or in which order they end. What `run` gathers by lane must be
  * joined in a way that does not depend on it; `take` goes through the samples in their order.
+ *
+ * Steps of a sequence (source.h) come complete, with the states of the model that the source walks
+ * with, so most sweeps need not know of them. A model with a `walker` gets its own states instead.
  */
 #ifndef OQ_ENGINE_SWEEP_H
 #define OQ_ENGINE_SWEEP_H
@@ -21,7 +24,7 @@
 #include "base/env.h"
 #include "engine/engine.h"
 #include "engine/flight.h"
-#include "samples/source.h"
+#include "samples/sequence/seq_walk.h"
 
 typedef struct oq_sweep oq_sweep;
 
@@ -31,6 +34,9 @@ typedef struct oq_sweep_model {
     uint64_t n_kept;
     oq_session *session; /* of the first lane; NULL: `run` has its own */
     const char *path;    /* the model's, for errors; NULL: they name the sample alone */
+    /* The model goes through sequences with the states that it gives itself (seq_walk.h). Samples run one
+     * after another then. NULL: with those of the samples. */
+    const oq_walker *walker;
 } oq_sweep_model;
 
 /* A sample whose turn it is. The arrays have one entry for each model. */
@@ -41,6 +47,7 @@ typedef struct oq_turn {
     const oq_sample *samples;    /* valid until `take` has returned */
     oq_session *const *sessions; /* of the lane */
     oq_outputs *outputs;         /* valid until the next run in this lane */
+    oq_walk *walks;              /* of models with a walker; NULL: there are none */
 } oq_turn;
 
 struct oq_sweep {
@@ -72,6 +79,9 @@ struct oq_sweep {
         unsigned jobs;
         uint64_t memory;
     } wide;
+
+    /* All steps of a sequence run in one lane, in their order; one model only. */
+    bool whole_sequences;
 
     const char *what; /* names the work in reports of progress; NULL: none is made */
     /* What is reported, where this is a part of longer work: `done` plus `each` for every sample

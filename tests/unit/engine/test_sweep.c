@@ -178,6 +178,60 @@ static void first_failure(void **state) {
     }
 }
 
+/* ---- whole sequences ---- */
+
+typedef struct walking {
+    rig g;
+    unsigned lane_of[SAMPLES]; /* by sequence */
+    int steps[SAMPLES];        /* that ran */
+} walking;
+
+#define STEPS 7 /* the last sequence has fewer */
+
+static onq_code run_step(void *ctx, const oq_turn *t, onq_error *e) {
+    walking *w = ctx;
+    const oq_sample *s = t->samples;
+    assert_int_equal(s->number, t->at);
+    assert_true(((const float *)s->inputs[0].data)[1] == (float)t->at);
+    if (s->step == 0)
+        w->lane_of[s->sequence] = t->lane;
+    assert_int_equal(w->lane_of[s->sequence], t->lane);
+    assert_int_equal(w->steps[s->sequence]++, s->step);
+    usleep(100);
+    return run(&w->g, t, e);
+}
+
+static void sequences_in_lanes(void **state) {
+    (void)state;
+    for (unsigned lanes = 1; lanes <= 4; lanes++) {
+        walking w = {0};
+        assert_ok(rig_open(&w.g, NULL), err);
+        const oq_source_options o = {.model = w.g.b.m};
+        oq_source_close(w.g.source);
+        assert_ok(callback_source_open_steps(w.g.b.env, &o, give, &w.g, SAMPLES, STEPS, &w.g.source,
+                                             &err),
+                  err);
+        w.g.lanes = lanes;
+        w.g.alone = 1; /* in the middle of a sequence nothing changes */
+        const oq_sweep s = {.env = w.g.b.env,
+                            .model = {.source = w.g.source},
+                            .ctx = &w,
+                            .run = run_step,
+                            .lanes = ask,
+                            .whole_sequences = true};
+        assert_ok(oq_sweep_run(&s, &err), err);
+        for (int i = 0; i < SAMPLES; i++)
+            assert_int_equal(w.g.runs[i], 1);
+        for (int i = 0; i * STEPS < SAMPLES; i++)
+            assert_int_equal(w.steps[i], (i + 1) * STEPS <= SAMPLES ? STEPS : SAMPLES % STEPS);
+        memset(w.g.runs, 0, sizeof w.g.runs);
+        memset(w.steps, 0, sizeof w.steps);
+        w.g.fail_from = 23;
+        assert_fails(oq_sweep_run(&s, &err), ONQ_E_RUNTIME, err, "fails");
+        rig_close(&w.g);
+    }
+}
+
 /* ---- sessions of the sweep's ---- */
 
 static onq_code add(void *ctx, const oq_turn *t, onq_error *e) {
@@ -413,12 +467,12 @@ static void out_of_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_sample_once),   cmocka_unit_test(first_failure),
-        cmocka_unit_test(same_at_once),       cmocka_unit_test(named_in_errors),
-        cmocka_unit_test(unreadable_sample),  cmocka_unit_test(progress),
-        cmocka_unit_test(progress_of_a_part), cmocka_unit_test(cancel),
-        cmocka_unit_test(kept_samples),       cmocka_unit_test(lanes_by_memory),
-        cmocka_unit_test(out_of_memory),
+        cmocka_unit_test(each_sample_once), cmocka_unit_test(sequences_in_lanes),
+        cmocka_unit_test(first_failure),    cmocka_unit_test(same_at_once),
+        cmocka_unit_test(named_in_errors),  cmocka_unit_test(unreadable_sample),
+        cmocka_unit_test(progress),         cmocka_unit_test(progress_of_a_part),
+        cmocka_unit_test(cancel),           cmocka_unit_test(kept_samples),
+        cmocka_unit_test(lanes_by_memory),  cmocka_unit_test(out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
