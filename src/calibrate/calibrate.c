@@ -230,6 +230,9 @@ static onq_code check_counts(const oq_runner *r, onq_error *err) {
             "%llu samples cannot be divided into strides of %llu (choose another stride, or "
             "another number of samples with limit)",
             (unsigned long long)n, (unsigned long long)stride);
+    if (stride > 0 && r->job->walker != NULL)
+        return oq_fail(err, ONQ_E_OPTION,
+                       "strides would cut sequences: a model with states is calibrated without");
     if (stride > 0 && r->part != NULL)
         return oq_fail(err, ONQ_E_OPTION, "strides and shards cannot be used together");
     return ONQ_OK;

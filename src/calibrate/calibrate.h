@@ -26,7 +26,7 @@
 #include "calibrate/ranges.h"
 #include "engine/engine.h"
 #include "samples/record.h"
-#include "samples/source.h"
+#include "samples/sequence/seq_walk.h"
 #include "shape/shape.h"
 
 typedef enum oq_cal_scenario { OQ_CAL_SAME = 0, OQ_CAL_P3 = 1 } oq_cal_scenario;
@@ -84,6 +84,9 @@ typedef struct oq_cal_job {
      * file. */
     const char *checkpoint;
     oq_record *first; /* empty; gets the runs of the first samples that it wants. Or NULL */
+    /* The source gives raw steps (samples/sequence/steps.h), and the calibration walks along with
+     * the model that it observes; NULL: samples are complete. */
+    const oq_walker *walker;
 } oq_cal_job;
 
 /* Runs the samples and finds the ranges. `out` is initialised by the call; release it after

@@ -47,7 +47,7 @@ static uint8_t fate_of(const oq_runner *r, uint64_t number) {
 }
 
 static bool is_own(const oq_runner *r, const oq_sample *s) {
-    return r->part == NULL || s->number % r->part->n_shares == r->part->share;
+    return r->part == NULL || s->sequence % r->part->n_shares == r->part->share;
 }
 
 /* Room for a sample as large as the largest so far; the first may take all there is. */
@@ -243,9 +243,13 @@ static onq_code find_sizes(oq_runner *r, onq_error *err) {
     while (known < r->n_names && r->bytes[known] > 0)
         known++;
     const oq_sample *s = known < r->n_names ? oq_source_peek(first_source(r), r->start) : NULL;
-    if (s != NULL)
-        OQ_TRY(oq_sizes_like(r->job->model, s, r->names, r->n_names, r->bytes, err));
-    return ONQ_OK;
+    if (s == NULL || (r->job->walker != NULL && s->step > 0))
+        return ONQ_OK;
+    if (r->job->walker == NULL)
+        return oq_sizes_like(r->job->model, s, r->names, r->n_names, r->bytes, err);
+    oq_sample full;
+    OQ_TRY(oq_walk_fill(&r->lanes[0].walk, s, &r->arena, &full, err));
+    return oq_sizes_like(r->job->model, &full, r->names, r->n_names, r->bytes, err);
 }
 
 /* A padded tensor is compared with the one it pads when it is seen: they keep to the order of the
@@ -284,6 +288,8 @@ static onq_code open_lane(oq_lane *l, onq_error *err) {
     oq_runner *r = l->r;
     l->adds_at = OQ_NEW_ARRAY(&r->arena, uint64_t, r->n_watched + 1);
     OQ_TRY_ALLOC(l->adds_at != NULL, err);
+    if (r->job->walker != NULL)
+        oq_walk_init(&l->walk, r->job->walker, &r->env->alloc);
     if (!oq_runner_is_histogram(r))
         return ONQ_OK;
     return oq_keep_init(&l->keep, &r->env->alloc, r->c.n, err);
@@ -300,7 +306,7 @@ onq_code oq_runner_open(oq_runner *r, onq_error *err) {
     /* A range pass counts nothing, and a run that may be taken up by another would not know what
      * was kept. */
     r->notes_fates = oq_runner_is_histogram(r) && r->job->checkpoint == NULL && !ranges_given &&
-                     oq_runner_need(r) == OQ_NEED_COUNTS;
+                     r->job->walker == NULL && oq_runner_need(r) == OQ_NEED_COUNTS;
     r->keeps = r->notes_fates;
     r->counts_ahead = r->keeps && r->job->options->stride == 0;
     r->keep_left = r->keeps ? keep_limit(r) : 0;
@@ -325,8 +331,11 @@ void oq_runner_close_sessions(oq_runner *r) {
 
 void oq_runner_release(oq_runner *r) {
     oq_runner_close_sessions(r);
-    for (unsigned i = 0; r->lanes != NULL && i < OQ_FLIGHT_LANES; i++)
+    for (unsigned i = 0; r->lanes != NULL && i < OQ_FLIGHT_LANES; i++) {
         oq_keep_release(&r->lanes[i].keep);
+        if (r->lanes[i].walk.of != NULL)
+            oq_walk_release(&r->lanes[i].walk);
+    }
     oq_ahead_release(&r->ahead);
     oq_collect_release(&r->c);
     oq_arena_release(&r->arena);
@@ -460,7 +469,10 @@ static onq_code run_sample(oq_lane *l, const oq_sample *s, oq_record *record, on
         return ONQ_OK;
     if (l->c->pass == OQ_PASS_EXTENT)
         OQ_TRY(look_for_nan(r, s, err));
-    const onq_code rc = oq_sample_run(l->session, NULL, s, record != NULL ? &out : NULL, err);
+    const bool keeps = record != NULL || (r->job->walker != NULL && !s->last);
+    onq_code rc = oq_sample_run(l->session, NULL, s, keeps ? &out : NULL, err);
+    if (rc == ONQ_OK && r->job->walker != NULL)
+        rc = oq_walk_take(&l->walk, s, out.v, out.n, err);
     l->c->sample_name = NULL;
     if (rc != ONQ_OK)
         return rc;
@@ -469,6 +481,22 @@ static onq_code run_sample(oq_lane *l, const oq_sample *s, oq_record *record, on
     if (oq_collect_keeps_rows(l->c))
         return see_fixed(r, l->c, err);
     return r->notes_fates && l->c->pass == OQ_PASS_EXTENT ? note_fate(l, s, err) : ONQ_OK;
+}
+
+/* The same for a sample that is a raw step. */
+static onq_code walk_sample(oq_lane *l, const oq_sample *s, oq_record *record, onq_error *err) {
+    if (l->r->job->walker == NULL)
+        return run_sample(l, s, record, err);
+    oq_arena arena;
+    oq_sample full;
+    oq_arena_init(&arena, &l->r->env->alloc);
+    onq_code rc = oq_walk_fill(&l->walk, s, &arena, &full, err);
+    if (rc != ONQ_OK)
+        rc = oq_error_in(err, rc, "sample '%s'", s->name);
+    else
+        rc = run_sample(l, &full, record, err);
+    oq_arena_release(&arena);
+    return rc;
 }
 
 /* ---- several at once ---- */
@@ -540,11 +568,12 @@ static onq_code run_turn(void *ctx, const oq_turn *t, onq_error *err) {
     oq_runner *r = p->r;
     const oq_sample *s = &t->samples[0];
     if (p->at_once)
-        return run_sample(&r->lanes[t->lane], s, NULL, err);
-    OQ_TRY(run_sample(&r->lanes[0], s, is_recorded(r, s->number) ? r->job->first : NULL, err));
+        return walk_sample(&r->lanes[t->lane], s, NULL, err);
+    OQ_TRY(walk_sample(&r->lanes[0], s, is_recorded(r, s->number) ? r->job->first : NULL, err));
     if (r->n_lanes == 0)
         OQ_TRY(decide_lanes(r, p->before, err));
-    return oq_runner_save(r, t->at + 1, err);
+    /* A run that is taken up begins with a sequence. */
+    return r->job->walker == NULL || s->last ? oq_runner_save(r, t->at + 1, err) : ONQ_OK;
 }
 
 /* What the other lanes have gathered. */
@@ -571,6 +600,7 @@ onq_code oq_runner_samples(oq_runner *r, oq_source *src, uint64_t from, uint64_t
                             .n = to != OQ_CAL_ALL ? to - from : 0,
                             .run = run_turn,
                             .lanes = ask_lanes,
+                            .whole_sequences = r->job->walker != NULL,
                             .what = pass_name(r)};
     if (from < to)
         OQ_TRY(join_lanes(r, oq_sweep_run(&sweep, err), err));

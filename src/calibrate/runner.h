@@ -40,6 +40,7 @@ typedef struct oq_lane {
     uint64_t *adds_at; /* by number of the watched tensor: the last sample in which it was not
                         * negative, plus 1 */
     const oq_ahead_tensor *since; /* second pass: what is counted of it already; NULL: nothing */
+    oq_walk walk;                 /* where the job has a walker */
 } oq_lane;
 
 typedef struct oq_runner {
