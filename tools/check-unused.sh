@@ -10,7 +10,6 @@ cd -- "$(dirname -- "$0")/.." || exit 1
 
 # Functions that wait for their caller, each with the reason.
 declare -A waiting=(
-    [oq_carry_read]="the options --carry of all commands, which come next"
 )
 
 mapfile -t files < <(find src cli cli-mpi \( -name '*.[ch]' -o -name '*.def' \) 2>/dev/null | LC_ALL=C sort)

@@ -4,7 +4,7 @@
 #include "api/isolate/isolate.h"
 #include "api/options/command.h"
 #include "api/outputs.h"
-#include "api/quantizing/plan_file.h"
+#include "api/samples.h"
 #include "base/system/temp.h"
 #include "base/text/near_path.h"
 #include "onnx/names.h"
@@ -239,6 +239,7 @@ static void job_init(oq_job *job) {
 
 static void job_release(oq_job *job) {
     onq_ranges_free(job->ranges);
+    oq_job_close_steps(job);
     oq_tape_free(job->tape);
     oq_files_release(&job->files);
     oq_buf_release(&job->text);

@@ -91,7 +91,7 @@ static onq_code find_tape(oq_job *job, oq_source_options *o, onq_error *err) {
     if (job->tape == NULL && reader != NULL)
         OQ_TRY(oq_job_read(job, reader, err));
     if (job->tape == NULL && o->spec != NULL && oq_feed_is_stream(o->spec)) {
-        OQ_TRY(oq_feed_open_stream(job->env, o->spec, o->model, NULL, &feed, err));
+        OQ_TRY(oq_feed_open_stream(job->env, o->spec, o->model, o, &feed, err));
         OQ_TRY(make_tape(job, feed, err));
     }
     o->tape = job->tape;
@@ -108,7 +108,19 @@ static void find_folder(const oq_job *job, oq_source_options *o) {
 
 onq_code oq_job_source_options(oq_job *job, const oq_model *m, oq_source_options *o,
                                onq_error *err) {
+    const oq_walker *walker = NULL;
     *o = (oq_source_options){.spec = oq_opt_str(job->opts, "data"), .model = m};
+    if (oq_opt_is_set(job->opts, "steps_axis")) {
+        o->has_steps_axis = true;
+        o->steps_axis = (size_t)oq_opt_int(job->opts, "steps_axis");
+    }
+    OQ_TRY(oq_job_walker(job, m, &walker, err));
+    if (walker != NULL) {
+        bool *may_lack = OQ_NEW_ARRAY(&job->arena, bool, walker->in.n + 1);
+        OQ_TRY_ALLOC(may_lack != NULL, err);
+        oq_walker_may_lack(walker, may_lack);
+        o->may_lack = may_lack;
+    }
     OQ_TRY(find_tape(job, o, err));
     find_folder(job, o);
     if (oq_opt_is_set(job->opts, "limit"))
@@ -134,7 +146,7 @@ static void warn_of_images(oq_job *job, const oq_source *s) {
     }
 }
 
-onq_code oq_job_open_source(oq_job *job, const oq_source_options *o, oq_source **out,
+static onq_code open_source(oq_job *job, const oq_source_options *o, oq_source **out,
                             onq_error *err) {
     OQ_TRY(oq_source_open(job->env, o, out, err));
     if (job->env->log_fn == NULL) /* nobody listens: skip the warnings */
@@ -145,6 +157,28 @@ onq_code oq_job_open_source(oq_job *job, const oq_source_options *o, oq_source *
         oq_warn(job->env, "%s: for smoke runs; accuracy needs real data", oq_source_text(*out));
     job->told_of_random |= oq_source_is_random(*out);
     return ONQ_OK;
+}
+
+onq_code oq_job_open_source(oq_job *job, const oq_source_options *o, oq_source **out,
+                            onq_error *err) {
+    oq_source_options so = *o;
+    OQ_TRY(oq_job_steps_options(job, false, &so, err));
+    return open_source(job, &so, out, err);
+}
+
+onq_code oq_job_open_raw_source(oq_job *job, const oq_source_options *o, oq_source **out,
+                                const oq_walker **walker, onq_error *err) {
+    oq_source_options so = *o;
+    OQ_TRY(oq_job_walker(job, o->model, walker, err));
+    OQ_TRY(oq_job_steps_options(job, true, &so, err));
+    return open_source(job, &so, out, err);
+}
+
+onq_code oq_job_raw_source(oq_job *job, const oq_model *m, oq_source **out,
+                           const oq_walker **walker, onq_error *err) {
+    oq_source_options o;
+    OQ_TRY(oq_job_source_options(job, m, &o, err));
+    return oq_job_open_raw_source(job, &o, out, walker, err);
 }
 
 onq_code oq_job_source(oq_job *job, const oq_model *m, oq_source **out, onq_error *err) {

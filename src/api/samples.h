@@ -9,7 +9,7 @@
 #include "api/options/command.h"
 #include "calibrate/calibrate.h"
 #include "engine/engine.h"
-#include "samples/source.h"
+#include "samples/sequence/seq_walk.h"
 
 /* Fills `o` from --data, --limit, --dim and --image_*; texts live in the job's arena.
  * ONQ_E_OPTION when a value does not fit. */
@@ -29,6 +29,27 @@ onq_code oq_job_source(oq_job *job, const oq_model *m, oq_source **out, onq_erro
  * that say little: constant, repeated, not scaled; with `find_ranges` also of few. */
 onq_code oq_job_tell_samples(oq_job *job, const oq_model *m, const oq_source *source,
                              bool find_ranges, onq_error *err);
+
+/*
+ * Sequences (sequences.c). A model with states is run through the samples of a source before they
+ * are given out, so that each step has the states that the step before left. The model is that for
+ * which the first source of a job is opened: float, where there are two.
+ */
+
+/* How the model walks through sequences as --carry says, in the job's arena; NULL: it has no states,
+ * or --no_carry. Says once in a job what was found. */
+onq_code oq_job_walker(oq_job *job, const oq_model *m, const oq_walker **out, onq_error *err);
+/* For who walks along: the same source with raw steps (samples/sequence/steps.h). Where *walker is
+ * NULL, samples are complete. */
+onq_code oq_job_raw_source(oq_job *job, const oq_model *m, oq_source **out,
+                           const oq_walker **walker, onq_error *err);
+/* The same with options that were read. */
+onq_code oq_job_open_raw_source(oq_job *job, const oq_source_options *o, oq_source **out,
+                                const oq_walker **walker, onq_error *err);
+/* What oq_job_open_source puts in place of the samples that `o` names; unchanged if the model has no
+ * states. */
+onq_code oq_job_steps_options(oq_job *job, bool raw, oq_source_options *o, onq_error *err);
+void oq_job_close_steps(oq_job *job);
 /* --memory, --jobs and --fast. */
 void oq_job_resources(const oq_job *job, oq_cal_options *o);
 /* ONNX Runtime as --onnxruntime says. The caller closes it. */

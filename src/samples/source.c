@@ -43,8 +43,8 @@ struct oq_source {
     uint64_t hold_out;
     const uint64_t *numbers; /* of the samples that it has, or NULL */
     uint64_t total;          /* with the limit applied, before the share */
-    bool guessed;   /* count is the most there can be */
-    oq_tape *tape;  /* or NULL */
+    bool guessed;            /* count is the most there can be */
+    oq_tape *tape;           /* or NULL */
     slot slots[SLOTS];
     uint64_t taken; /* samples given to the caller in this pass */
     bool watches;
@@ -635,7 +635,8 @@ static onq_code set_counts(oq_source *s, const oq_source_options *o, onq_error *
     s->total = s->reader->count;
     if (o->numbers != NULL)
         OQ_TRY(take_numbers(s, o, err));
-    if (s->reader->sequences && s->reader->tape && o->numbers == NULL) { /* the reader counts sequences itself */
+    if (s->reader->sequences && s->reader->tape &&
+        o->numbers == NULL) { /* the reader counts sequences itself */
         s->step = 1;
         s->count = s->total;
         s->guessed = s->total == UINT64_MAX;

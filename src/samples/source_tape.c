@@ -161,7 +161,8 @@ static uint64_t count_of(const oq_reader_setup *s) {
         return UINT64_MAX;
     if (!f->sequences)
         return count;
-    const bool all = s->o->numbers != NULL || (s->o->limit == 0 && s->o->hold_out <= 1 && s->o->n_shares == 0);
+    const bool all =
+        s->o->numbers != NULL || (s->o->limit == 0 && s->o->hold_out <= 1 && s->o->n_shares == 0);
     return all ? count : f->each > 0 ? count_taken(s->o, count / f->each) * f->each : UINT64_MAX;
 }
 

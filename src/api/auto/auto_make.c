@@ -181,6 +181,7 @@ static onq_code run_recipe(oq_auto *a, const oq_recipe *r, const oq_fold *fold, 
         OQ_GO(onq_options_set(o, x->name, x->value != NULL ? x->value : "true", err));
     }
     o->shared = (oq_shared){.tape = a->job->tape,
+                            .steps = a->job->steps,
                             .channels = channels,
                             .numbers = fold != NULL ? fold->calibrate : NULL,
                             .n_numbers = fold != NULL ? fold->n_calibrate : 0};

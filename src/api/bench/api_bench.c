@@ -63,7 +63,8 @@ typedef struct contender {
     oq_model *model;
     oq_session *session;
     oq_source *source;
-    uint64_t size_bytes; /* of the file and its external data */
+    const oq_walker *walker; /* of a model with states; they are its own */
+    uint64_t size_bytes;     /* of the file and its external data */
     double load_seconds;
     OQ_VEC(double) times; /* seconds, one a run */
     double total;
@@ -94,8 +95,7 @@ static onq_code open_source(bench *b, contender *c, onq_error *err) {
     OQ_TRY(oq_job_source_options(b->job, c->model, &o, err));
     if (o.spec == NULL && o.tape == NULL && c != b->v) {
         o.spec = oq_str_cstr(&b->job->arena, oq_path_folder(b->v[0].path));
-        if (o.spec == NULL)
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(o.spec != NULL, err);
     }
     return oq_job_open_source(b->job, &o, &c->source, err);
 }
@@ -113,6 +113,8 @@ static onq_code open_contender(bench *b, contender *c, onq_error *err) {
     OQ_TRY(oq_model_check(c->model, err));
     OQ_TRY(oq_model_size(c->model, &c->size_bytes, err));
     onq_code rc = open_source(b, c, err);
+    if (rc == ONQ_OK)
+        rc = oq_job_walker(b->job, c->model, &c->walker, err);
     if (rc != ONQ_OK)
         return oq_error_in(err, rc, "%s", c->path);
     if (b->engine == NULL)
@@ -123,8 +125,7 @@ static onq_code open_contender(bench *b, contender *c, onq_error *err) {
     OQ_TRY(oq_session_open(b->engine, &o, &c->session, err));
     c->load_seconds = oq_seconds() - start;
     c->outputs = OQ_NEW_ARRAY(&b->job->arena, oq_agree, b->v[0].session->outputs.n + 1);
-    if (c->outputs == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(c->outputs != NULL, err);
     if (c == b->v)
         OQ_TRY(oq_roles_find(&b->job->arena, &c->session->inputs, &c->session->outputs, &b->roles,
                              err));
@@ -192,7 +193,8 @@ static onq_code compare_sample(void *ctx, const oq_turn *t, onq_error *err) {
 }
 
 static oq_sweep_model model_of(const contender *c) {
-    return (oq_sweep_model){.source = c->source, .session = c->session, .path = c->path};
+    return (oq_sweep_model){
+        .source = c->source, .session = c->session, .path = c->path, .walker = c->walker};
 }
 
 static onq_code compare_all(bench *b, onq_error *err) {
@@ -206,8 +208,7 @@ static onq_code compare_all(bench *b, onq_error *err) {
                            b->v[i].path, oq_source_count(b->v[i].source), total);
     }
     oq_sweep_model *models = OQ_NEW_ARRAY(&b->job->arena, oq_sweep_model, b->n);
-    if (models == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(models != NULL, err);
     for (size_t i = 0; i < b->n; i++)
         models[i] = model_of(&b->v[i]);
     const oq_sweep sweep = {.env = b->job->env,
@@ -669,8 +670,7 @@ static onq_code run_contenders(bench *b, onq_error *err) {
     OQ_TRY(oq_job_tell_samples(b->job, b->v[0].model, b->v[0].source, false, err));
     for (size_t i = 0; i < b->n; i++) {
         b->v[i].order = worst_first(b, &b->v[i]);
-        if (b->v[i].order == NULL)
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(b->v[i].order != NULL, err);
         if (b->labels.v != NULL && !oq_opt_is_set(b->job->opts, "limit"))
             OQ_TRY(oq_labels_end(&b->labels, b->v[i].rows, err));
     }
@@ -687,8 +687,7 @@ static onq_code run_bench(oq_job *job, onq_error *err) {
     const size_t operands = oq_opt_operand_count(job->opts);
     bench b = {.job = job, .n = operands + (input != NULL)};
     b.v = OQ_NEW_ARRAY(&job->arena, contender, b.n);
-    if (b.v == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(b.v != NULL, err);
     if (oq_opt_flag(job->opts, "units") && b.n != 1)
         return oq_fail(err, ONQ_E_OPTION, "--units is for one model, not for %zu", b.n);
     if (oq_opt_is_set(job->opts, "jobs") && !oq_opt_flag(job->opts, "throughput"))

@@ -265,12 +265,12 @@ static onq_code run_shard(oq_job *job, oq_cal_job *cal, onq_error *err) {
     OQ_TRY(read_shard(oq_opt_str(job->opts, "shard"), &part, err));
     OQ_TRY(list_paths(job, "ranges", &part.ranges, &part.n_ranges, err));
     OQ_TRY(oq_job_source_options(job, cal->model, &so, err));
-    OQ_TRY(oq_job_open_source(job, &so, &part.all, err));
+    OQ_TRY(oq_job_open_raw_source(job, &so, &part.all, &cal->walker, err));
     OQ_GO(oq_source_measure(part.all, err));
     part.total = oq_source_count(part.all);
     so.share = part.share;
     so.n_shares = part.n_shares;
-    OQ_GO(oq_job_open_source(job, &so, &cal->source, err));
+    OQ_GO(oq_job_open_raw_source(job, &so, &cal->source, &cal->walker, err));
     OQ_GO(oq_source_measure(cal->source, err));
     OQ_GO(oq_calibrate_part(cal, &part, oq_opt_str(job->opts, "output"), err));
     oq_buf_addf(&job->text, "share %llu of %llu: %llu of %llu samples\n",
@@ -314,7 +314,7 @@ static onq_code run_model(oq_job *job, oq_ranges *out, onq_error *err) {
     if (oq_opt_is_set(job->opts, "shard")) {
         rc = run_shard(job, &cal, err);
     } else {
-        OQ_GO(oq_job_source(job, m, &cal.source, err));
+        OQ_GO(oq_job_raw_source(job, m, &cal.source, &cal.walker, err));
         if (!oq_cal_class_of(o.method)->histogram)
             oq_source_read_once(cal.source);
         OQ_GO(oq_calibrate(&cal, out, err));

@@ -13,6 +13,7 @@
 #include "engine/sweep.h"
 #include "onnx/check/check.h"
 #include "onnx/tensor.h"
+#include "samples/agreement.h"
 #include "samples/files/npz_write.h"
 
 #include <sys/stat.h>
@@ -40,6 +41,8 @@ typedef struct running {
     oq_model *model;
     oq_session *session;
     oq_source *source;
+    const oq_walker *walker; /* of a model with states */
+    bool generates, in_tokens;
     const char *folder; /* NULL: nothing is written */
     bool npz, all;
     OQ_VEC(oq_out *) outs;     /* waiting for the commit */
@@ -163,19 +166,58 @@ static void show_output(running *r, const oq_io *io, const oq_datum *d, bool tex
     oq_buf_addc(b, '\n');
 }
 
+/* The tokens that the model prefers after this step, one for each text of the batch. Those of a
+ * sequence are on one line. */
+static void show_tokens(running *r, const oq_sample *s, const oq_outputs *o) {
+    const oq_datum *d = &o->v[r->walker->roles.language.logits];
+    oq_jw *w = &r->job->json;
+    oq_buf *b = &r->job->text;
+    if (s->step == 0 || !r->in_tokens) {
+        oq_buf_add_safe(b, oq_str_of(s->name));
+        oq_buf_addc(b, ':');
+    }
+    r->in_tokens = !s->last;
+    oq_jw_begin_array(w, "tokens");
+    if (d->kind == OQ_DATUM_TENSOR && d->rank >= 2 && d->count > 0) {
+        const uint64_t n = (uint64_t)d->dims[d->rank - 1], batch = (uint64_t)d->dims[0],
+                       length = d->count / n / batch;
+        for (uint64_t i = 0; i < batch && length > 0; i++) {
+            const uint64_t id = oq_datum_top(d, (i * length + length - 1) * n, n);
+            oq_jw_uint(w, NULL, id);
+            oq_buf_addf(b, i == 0 ? " %" PRIu64 : "/%" PRIu64, id);
+        }
+    }
+    oq_jw_end_array(w);
+    if (s->last)
+        oq_buf_addc(b, '\n');
+}
+
+/* States are written with the other outputs, and not shown. */
+static bool is_state(const running *r, size_t i) {
+    return r->walker != NULL && i < r->walker->out.n && r->walker->roles.states[i] &&
+           r->walker->roles.n_states < r->walker->out.n;
+}
+
 static void show_sample(running *r, const oq_sample *s, const oq_outputs *o) {
-    const bool text = r->folder == NULL && (r->all || r->n_samples < SHOWN);
+    const bool text = r->folder == NULL && !r->generates && (r->all || r->n_samples < SHOWN);
     oq_jw *w = &r->job->json;
     oq_jw_begin_object(w, NULL);
     oq_jw_uint(w, "number", s->number);
     oq_jw_cstr(w, "name", s->name);
+    if (r->walker != NULL) {
+        oq_jw_uint(w, "sequence", s->sequence);
+        oq_jw_uint(w, "step", s->step);
+    }
+    if (r->generates)
+        show_tokens(r, s, o);
     oq_jw_begin_array(w, "outputs");
     if (text) {
         oq_buf_add_safe(&r->job->text, oq_str_of(s->name));
         oq_buf_addc(&r->job->text, '\n');
     }
     for (size_t i = 0; i < o->n; i++)
-        show_output(r, &r->session->outputs.v[i], &o->v[i], text);
+        if (!is_state(r, i))
+            show_output(r, &r->session->outputs.v[i], &o->v[i], text);
     oq_jw_end_array(w);
     oq_jw_end_object(w);
 }
@@ -193,15 +235,17 @@ static onq_code take_sample(void *ctx, const oq_turn *t, onq_error *err) {
 
 static onq_code run_samples(running *r, onq_error *err) {
     const onq_options *o = r->job->opts;
-    const oq_sweep sweep = {
-        .env = r->job->env,
-        .model = {.source = r->source, .session = r->session, .path = oq_job_input(r->job)},
-        .ctx = r,
-        .take = take_sample,
-        .wide = {.model = r->model,
-                 .jobs = (unsigned)oq_opt_int(o, "jobs"),
-                 .memory = oq_opt_size(o, "memory")},
-        .what = "run"};
+    const oq_sweep sweep = {.env = r->job->env,
+                            .model = {.source = r->source,
+                                      .session = r->session,
+                                      .path = oq_job_input(r->job),
+                                      .walker = r->walker},
+                            .ctx = r,
+                            .take = take_sample,
+                            .wide = {.model = r->model,
+                                     .jobs = (unsigned)oq_opt_int(o, "jobs"),
+                                     .memory = oq_opt_size(o, "memory")},
+                            .what = "run"};
     oq_source_read_once(r->source);
     return oq_sweep_run(&sweep, err);
 }
@@ -230,7 +274,7 @@ static void show_end(running *r, const char *model) {
         oq_jw_cstr(&r->job->json, "output", r->folder);
         oq_buf_addf(b, "%" PRIu64 " samples run, %zu files in %s\n", r->n_samples, r->outs.n,
                     r->folder);
-    } else if (!r->all && r->n_samples > SHOWN) {
+    } else if (!r->all && !r->generates && r->n_samples > SHOWN) {
         oq_buf_addf(b, "... %" PRIu64 " more samples (--all shows them, -o keeps the outputs)\n",
                     r->n_samples - SHOWN);
     }
@@ -247,7 +291,8 @@ static onq_code run_run(oq_job *job, onq_error *err) {
     if (rc == ONQ_OK)
         rc = oq_model_check(r.model, err);
     if (rc == ONQ_OK)
-        rc = oq_job_source(job, r.model, &r.source, err);
+        rc = oq_job_raw_source(job, r.model, &r.source, &r.walker, err);
+    r.generates = oq_opt_is_set(job->opts, "generate");
     if (rc == ONQ_OK)
         rc = oq_job_engine(job, &engine, err);
     if (rc == ONQ_OK)

@@ -115,10 +115,11 @@ static onq_code calibration_options(oq_static *s, oq_cal_options *c, onq_error *
 }
 
 /* A cache that is not there may be mistyped, where nothing else gives ranges. */
-static onq_code open_samples(oq_static *s, oq_source **out, onq_error *err) {
+static onq_code open_samples(oq_static *s, oq_source **out, const oq_walker **walker,
+                             onq_error *err) {
     const char *cache = cache_path(s);
     char near[400];
-    const onq_code rc = oq_job_source(s->q.job, s->q.model, out, err);
+    const onq_code rc = oq_job_raw_source(s->q.job, s->q.model, out, walker, err);
     if (rc == ONQ_OK || cache == NULL || oq_opt_is_set(s->q.job->opts, "data"))
         return rc;
     oq_near_path_text(&s->q.job->arena, cache, near, sizeof near);
@@ -137,7 +138,7 @@ static onq_code calibrate(oq_static *s, onq_error *err) {
     if (!oq_opt_flag(s->q.job->opts, "no_verify"))
         job.first = &s->q.record;
     OQ_TRY(oq_job_session(s->q.job, &job.session, err));
-    OQ_TRY(open_samples(s, &source, err));
+    OQ_TRY(open_samples(s, &source, &job.walker, err));
     job.source = source;
     if (oq_cal_reads_once(&options) && !oq_quant_refines(&s->q))
         oq_source_read_once(source);

@@ -91,17 +91,20 @@ static onq_code begin(onq_calibrator *c, onq_error *err) {
         OQ_TRY(oq_job_engine(&c->job, &c->engine, err));
     job.engine = c->engine;
     OQ_TRY(oq_job_session(&c->job, &job.session, err));
+    OQ_TRY(oq_job_walker(&c->job, c->model, &job.walker, err));
     return oq_calibration_open(&job, &c->run, err);
 }
 
 static onq_code run_portion(onq_calibrator *c, const onq_reader *reader, onq_error *err) {
     oq_source *source = NULL;
+    const oq_walker *walker = NULL; /* known since the calibration was opened */
     onq_code rc = reader != NULL ? oq_job_read(&c->job, reader, err) : ONQ_OK;
     if (rc == ONQ_OK)
-        rc = oq_job_source(&c->job, c->model, &source, err);
+        rc = oq_job_raw_source(&c->job, c->model, &source, &walker, err);
     if (rc == ONQ_OK)
         rc = oq_calibration_collect(c->run, source, err);
     oq_source_close(source);
+    oq_job_close_steps(&c->job);
     oq_tape_free(c->job.tape);
     c->job.tape = NULL;
     return rc;

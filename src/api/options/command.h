@@ -58,12 +58,12 @@ typedef struct oq_job {
     oq_jw json;       /* the result as JSON: the top object is open, add keys */
     oq_buf json_text; /* (what `json` writes to) */
     int status;       /* 1 when the answer is "no" */
-    bool told_of_images, told_of_random, told_of_samples; /* what api/samples.h says once */
-    bool samples_are_constant;                            /* figures that they give say nothing */
-    oq_tape *tape;          /* samples of a reader or a stream, once they were asked for */
-    onq_ranges *ranges;     /* what a calibration found, for the result; or NULL */
-    struct oq_given *given; /* the plan of --from_plan (quantize/plan_read.h); or NULL */
-    oq_files files;         /* outputs that stay in memory */
+    bool told_of_images, told_of_random, told_of_samples, told_of_carry; /* said once of samples */
+    bool samples_are_constant;  /* figures that they give say nothing */
+    oq_tape *tape;              /* samples of a reader or a stream, once they were asked for */
+    struct oq_job_steps *steps; /* samples as steps of sequences (api/sequences.c), or NULL */
+    onq_ranges *ranges;         /* what a calibration found, for the result; or NULL */
+    oq_files files;             /* outputs that stay in memory */
     OQ_VEC(const char *) file_options; /* for each of them the option that asked for it */
 } oq_job;
 

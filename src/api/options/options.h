@@ -95,6 +95,7 @@ struct oq_command;
  * them did and others need not do again. All zero for a job that a user starts. */
 typedef struct oq_shared {
     struct oq_tape *tape;               /* the samples, in place of --data */
+    struct oq_job_steps *steps;         /* the same as steps of sequences, if they are */
     struct oq_channel_memory *channels; /* what was found about the channels of the model */
     bool own_cache; /* --calibration_cache has the ranges of the model that the options make */
     const uint64_t *numbers; /* only these samples calibrate; NULL: all that the options say */

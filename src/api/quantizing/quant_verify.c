@@ -197,6 +197,7 @@ static onq_code open_any(oq_quant *q, oq_source **out, onq_error *err) {
         return ONQ_OK;
     q->record.generated = true;
     OQ_TRY(check_made_up(q, err));
+    OQ_TRY(oq_job_steps_options(q->job, false, &o, err)); /* states are not made up */
     return oq_source_open(q->job->env, &o, out, err);
 }
 

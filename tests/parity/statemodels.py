@@ -1,0 +1,177 @@
+"""Small models with states: a GRU and an LSTM with states outside, decoders with a cache, one of them merged by If."""
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnx import TensorProto as T
+from onnx import helper as h
+from onnx import numpy_helper
+
+VOCABULARY, WIDTH, HEADS = 50, 16, 2
+DEPTH = WIDTH // HEADS
+
+
+def weight(rng, *shape):
+    return rng.normal(0, 1 / np.sqrt(shape[-2]), shape).astype(np.float32)
+
+
+def save(path, nodes, inputs, outputs, inits):
+    inits = [numpy_helper.from_array(np.ascontiguousarray(v), k) for k, v in inits.items()]
+    graph = h.make_graph(nodes, "g", inputs, outputs, inits)
+    model = h.make_model(graph, opset_imports=[h.make_opsetid("", 17)], ir_version=9)
+    onnx.checker.check_model(model)
+    onnx.save(model, path)
+    return path
+
+
+def cached(name, merged):
+    """The cache with the new part behind it; where the model is merged, in the branch that uses the past."""
+    past, new, present = f"past_key_values.0.{name}", f"{name[0]}2", f"present.0.{name}"
+    if not merged:
+        return [h.make_node("Concat", [past, new], [present], axis=2)]
+    info = h.make_tensor_value_info
+    join = h.make_graph([h.make_node("Concat", [past, new], [f"{name}_a"], axis=2)], "with_past", [],
+                        [info(f"{name}_a", T.FLOAT, None)])
+    alone = h.make_graph([h.make_node("Identity", [new], [f"{name}_b"])], "without_past", [],
+                         [info(f"{name}_b", T.FLOAT, None)])
+    return [h.make_node("If", ["branch"], [present], then_branch=join, else_branch=alone)]
+
+
+def decoder(path, merged=False, seed=0):
+    """One layer of attention, causal by position_ids. input_ids, attention_mask, position_ids, one cache."""
+    rng = np.random.default_rng(seed)
+    node = h.make_node
+    inits = {
+        "emb": weight(rng, VOCABULARY, WIDTH) * 3,
+        "pos": weight(rng, 128, WIDTH),
+        "wl": weight(rng, WIDTH, VOCABULARY) * 2,
+        "shape4": np.array([0, 0, HEADS, DEPTH]),
+        "shape3": np.array([0, 0, WIDTH]),
+        "scale": np.array(1 / np.sqrt(DEPTH), np.float32),
+        "one": np.array(1),
+        "zero": np.array(0),
+        "low": np.array(-30, np.float32),
+        "axes": np.array([1, 2]),
+    }
+    inits.update({f"w{x}": weight(rng, WIDTH, WIDTH) for x in "qkvo"})
+    nodes = [
+        node("Gather", ["emb", "input_ids"], ["e"]),
+        node("Gather", ["pos", "position_ids"], ["p"]),
+        node("Add", ["e", "p"], ["x"]),
+    ]
+    for x in "qkv":
+        nodes += [
+            node("MatMul", ["x", f"w{x}"], [f"{x}0"]),
+            node("Reshape", [f"{x}0", "shape4"], [f"{x}1"]),
+            node("Transpose", [f"{x}1"], [f"{x}2"], perm=[0, 2, 1, 3]),
+        ]
+    if merged:
+        inits["axis0"] = np.array([0])
+        nodes += [node("Squeeze", ["use_cache_branch", "axis0"], ["branch"])]
+    nodes += cached("key", merged) + cached("value", merged)
+    nodes += [
+        node("Transpose", ["present.0.key"], ["kt"], perm=[0, 1, 3, 2]),
+        node("MatMul", ["q2", "kt"], ["s0"]),
+        node("Mul", ["s0", "scale"], ["s1"]),
+        node("Shape", ["attention_mask"], ["sizes"]),
+        node("Gather", ["sizes", "one"], ["total"]),
+        node("Range", ["zero", "total", "one"], ["keys"]),
+        node("Unsqueeze", ["position_ids", "axes"], ["rows0"]),
+        node("Transpose", ["rows0"], ["rows"], perm=[0, 1, 3, 2]),
+        node("LessOrEqual", ["keys", "rows"], ["seen"]),
+        node("Where", ["seen", "s1", "low"], ["s2"]),
+        node("Softmax", ["s2"], ["a"], axis=-1),
+        node("MatMul", ["a", "present.0.value"], ["c0"]),
+        node("Transpose", ["c0"], ["c1"], perm=[0, 2, 1, 3]),
+        node("Reshape", ["c1", "shape3"], ["c2"]),
+        node("MatMul", ["c2", "wo"], ["c3"]),
+        node("Add", ["x", "c3"], ["y"]),
+        node("Tanh", ["y"], ["yt"]),
+        node("MatMul", ["yt", "wl"], ["logits"]),
+    ]
+    info = h.make_tensor_value_info
+    state = ["batch", HEADS, "past", DEPTH]
+    longer = ["batch", HEADS, "total", DEPTH]
+    inputs = [info(n, T.INT64, ["batch", s]) for n, s in
+              (("input_ids", "length"), ("attention_mask", "total"), ("position_ids", "length"))]
+    inputs += [info(f"past_key_values.0.{n}", T.FLOAT, state) for n in ("key", "value")]
+    if merged:
+        inputs += [info("use_cache_branch", T.BOOL, [1])]
+    outputs = [info("logits", T.FLOAT, ["batch", "length", VOCABULARY])]
+    outputs += [info(f"present.0.{n}", T.FLOAT, longer) for n in ("key", "value")]
+    return save(path, nodes, inputs, outputs, inits)
+
+
+def recurrent(path, kind, seed=1):
+    """x and states in, y and states out; a step at a time."""
+    rng = np.random.default_rng(seed)
+    size, hidden, gates = 6, 8, {"GRU": 3, "LSTM": 4}[kind]
+    inits = {
+        "W": weight(rng, 1, gates * hidden, size),
+        "R": weight(rng, 1, gates * hidden, hidden),
+        "wo": weight(rng, hidden, 4),
+        "axis": np.array([1]),
+    }
+    info = h.make_tensor_value_info
+    names = [("h0", "hn")] + ([("c0", "cn")] if kind == "LSTM" else [])
+    inputs = [info("x", T.FLOAT, [1, 1, size])] + [info(a, T.FLOAT, [1, 1, hidden]) for a, _ in names]
+    outputs = [info("y", T.FLOAT, [1, 1, 4])] + [info(b, T.FLOAT, [1, 1, hidden]) for _, b in names]
+    nodes = [
+        h.make_node(kind, ["x", "W", "R", "", ""] + [a for a, _ in names], ["Y"] + [b for _, b in names],
+                    hidden_size=hidden),
+        h.make_node("Squeeze", ["Y", "axis"], ["Y1"]),
+        h.make_node("MatMul", ["Y1", "wo"], ["y"]),
+    ]
+    return save(path, nodes, inputs, outputs, inits)
+
+
+def session(path, optimised=False):
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    if not optimised:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return ort.InferenceSession(str(path), options)
+
+
+def speak(model, texts, generate=0, optimised=False):
+    """The steps of a decoder as the reference would get them, one dictionary each, and the logits of each."""
+    s = session(model, optimised)
+    names = [i.name for i in s.get_inputs()]
+    steps, logits = [], []
+    for parts in texts:
+        key = value = np.zeros((1, HEADS, 0, DEPTH), np.float32)
+        todo = list(parts)
+        for k in range(len(parts) + generate):
+            ids = todo[k]
+            past, length = key.shape[2], ids.shape[1]
+            step = {
+                "input_ids": ids,
+                "attention_mask": np.ones((1, past + length), np.int64),
+                "position_ids": np.arange(past, past + length)[None],
+                "past_key_values.0.key": key,
+                "past_key_values.0.value": value,
+            }
+            if "use_cache_branch" in names:
+                step["use_cache_branch"] = np.array([past > 0])
+            out, key, value = s.run(None, step)
+            steps.append(step)
+            logits.append(out)
+            if len(todo) == k + 1:
+                todo.append(out[:, -1].argmax(-1)[:, None])
+    return steps, logits
+
+
+def walk(model, sequences, optimised=False):
+    """The steps of a recurrent model, and its y in each."""
+    s = session(model, optimised)
+    states = [i.name for i in s.get_inputs()][1:]
+    steps, ys = [], []
+    for xs in sequences:
+        now = {n: np.zeros((1, 1, 8), np.float32) for n in states}
+        for x in xs:
+            step = {"x": x, **now}
+            y, *left = s.run(None, step)
+            now = dict(zip(states, left))
+            steps.append(step)
+            ys.append(y)
+    return steps, ys

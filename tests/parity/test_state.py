@@ -1,0 +1,244 @@
+"""Models with states: ranges, models and figures from sequences equal those of their steps stored one by one.
+
+What the reference gets are the steps of a loop over onnxruntime, with states, masks and positions in them; onq gets
+texts or signals and makes the steps itself.
+"""
+
+import io
+import json
+import math
+import tarfile
+
+import numpy as np
+import pytest
+import statemodels as sm
+from calibtool import differences, load_json, onq, reference, saved, write_samples
+from quantcase import METHODS
+
+CASES = [
+    ("minmax", {}),
+    ("minmax", {"moving_average": True}),
+    ("percentile", {}),
+    ("entropy", {}),
+    ("distribution", {}),
+]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    d = tmp_path_factory.mktemp("state")
+    sm.decoder(d / "decoder.onnx")
+    sm.decoder(d / "merged.onnx", merged=True)
+    sm.recurrent(d / "gru.onnx", "GRU")
+    sm.recurrent(d / "lstm.onnx", "LSTM")
+    return d
+
+
+def texts(seed=3, n=5):
+    rng = np.random.default_rng(seed)
+    return [rng.integers(0, sm.VOCABULARY, (1, 4 + k)) for k in range(n)]
+
+
+def signals(seed=4, n=3, steps=9):
+    return np.random.default_rng(seed).normal(size=(n, steps, 1, 1, 6)).astype(np.float32)
+
+
+def store_texts(folder, all_texts):
+    folder.mkdir()
+    for k, ids in enumerate(all_texts):
+        np.savez(folder / f"{k:02}.npz", input_ids=ids)
+    return folder
+
+
+def store(path, xs):
+    np.savez(path, x=xs)
+    return path
+
+
+def check(out, model, steps, method, options, tmp_path):
+    want = saved(reference(model, steps, method, tmp_path, **options), tmp_path / "reference.json")
+    assert differences(load_json(out), want) == []
+
+
+def words(method, options):
+    return ["--method", method] + [f"--calib_{k}" for k, v in options.items() if v is True]
+
+
+@pytest.mark.parametrize("method,options", CASES)
+@pytest.mark.parametrize("name", ["decoder", "merged"])
+def test_ranges_of_generated_text(made, tmp_path, name, method, options):
+    model = made / f"{name}.onnx"
+    data = store_texts(tmp_path / "texts", texts())
+    steps, _ = sm.speak(model, [[t] for t in texts()], generate=6)
+    for jobs in (1, 2):
+        onq("calibrate", "-i", model, "--data", data, "--generate", 6, *words(method, options), "--jobs", jobs,
+            "-o", tmp_path / f"{jobs}.json")
+    assert (tmp_path / "1.json").read_bytes() == (tmp_path / "2.json").read_bytes()
+    if method == "minmax":
+        check(tmp_path / "1.json", model, steps, method, options, tmp_path)
+    # The reference's histograms fail where samples differ in shape; onq's of the stored steps must do.
+    write_samples(tmp_path / "steps", steps)
+    onq("calibrate", "-i", model, "--data", tmp_path / "steps", "--no_carry", *words(method, options), "-o",
+        tmp_path / "stored.json")
+    assert differences(load_json(tmp_path / "1.json"), load_json(tmp_path / "stored.json")) == []
+
+
+@pytest.mark.parametrize("method,options", CASES)
+def test_ranges_of_each_method(made, tmp_path, method, options):
+    model, data = made / "gru.onnx", store(tmp_path / "x.npz", signals())
+    onq("calibrate", "-i", model, "--data", data, "--steps_axis", 0, *words(method, options), "-o", tmp_path / "c.json")
+    check(tmp_path / "c.json", model, sm.walk(model, signals())[0], method, options, tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["gru", "lstm"])
+@pytest.mark.parametrize("form", ["axis", "folders", "tar", "own axis"])
+def test_ranges_of_signals(made, tmp_path, kind, form):
+    model, xs = made / f"{kind}.onnx", signals()
+    more = []
+    if form == "axis":
+        data, more = store(tmp_path / "x.npz", xs), ["--steps_axis", 0]
+    elif form == "own axis":
+        data, more = tmp_path / "x", ["--steps_axis", 0]
+        data.mkdir()
+        for k, x in enumerate(xs):
+            np.savez(data / f"{k}.npz", x=x[:, 0])  # [steps, 1, 6] for an input of [1, 1, 6]
+    elif form == "folders":
+        data = tmp_path / "f"
+        for k, x in enumerate(xs):
+            (data / f"{k}").mkdir(parents=True)
+            for t in range(len(x)):
+                np.savez(data / f"{k}" / f"{t:03}.npz", x=x[t])
+    else:
+        data = tmp_path / "x.tar"
+        with tarfile.open(data, "w") as tar:
+            for k, x in enumerate(xs):
+                for t in range(len(x)):
+                    b = io.BytesIO()
+                    np.savez(b, x=x[t])
+                    entry = tarfile.TarInfo(f"{k}/step{t:03}.npz")
+                    entry.size = len(b.getvalue())
+                    tar.addfile(entry, io.BytesIO(b.getvalue()))
+    onq("calibrate", "-i", model, "--data", data, *more, "--method", "minmax", "-o", tmp_path / "c.json")
+    check(tmp_path / "c.json", model, sm.walk(model, xs)[0], "minmax", {}, tmp_path)
+
+
+def test_carry_by_rule(made, tmp_path):
+    model, data = made / "lstm.onnx", store(tmp_path / "x.npz", signals())
+    plain = ["calibrate", "-i", model, "--data", data, "--steps_axis", 0, "--method", "minmax", "-o"]
+    onq(*plain, tmp_path / "a.json")
+    onq(*plain, tmp_path / "b.json", "--carry", r"(.)n=\10")
+    onq(*plain, tmp_path / "c.json", "--carry", "hn=h0", "--carry", "cn=c0")
+    assert (tmp_path / "a.json").read_bytes() == (tmp_path / "b.json").read_bytes()
+    assert (tmp_path / "a.json").read_bytes() == (tmp_path / "c.json").read_bytes()
+
+
+@pytest.mark.parametrize("method", ["minmax", "percentile"])
+def test_shards_count_sequences(made, tmp_path, method):
+    model, data = made / "decoder.onnx", store_texts(tmp_path / "texts", texts())
+    base = ["calibrate", "-i", model, "--data", data, "--generate", 4, "--method", method]
+    onq(*base, "-o", tmp_path / "whole.json")
+    parts = [tmp_path / f"{k}.part" for k in (1, 2)]
+    shown = [onq(*base, "--shard", f"{k}/2", "-o", parts[k - 1]).stdout for k in (1, 2)]
+    assert "15 of 25 samples" in shown[1 if "10 of" in shown[0] else 0]
+    onq("calibrate", "--merge", *parts, "-o", tmp_path / "merged.json")
+    assert (tmp_path / "whole.json").read_bytes() == (tmp_path / "merged.json").read_bytes()
+    onq(*base, "--checkpoint", tmp_path / "check", "-o", tmp_path / "resumed.json")
+    assert (tmp_path / "whole.json").read_bytes() == (tmp_path / "resumed.json").read_bytes()
+    onq(*base, "--isolate", "-o", tmp_path / "isolated.json")
+    assert (tmp_path / "whole.json").read_bytes() == (tmp_path / "isolated.json").read_bytes()
+
+
+def test_static_is_that_of_the_stored_steps(made, tmp_path):
+    model, data = made / "decoder.onnx", store_texts(tmp_path / "texts", texts())
+    steps, _ = sm.speak(model, [[t] for t in texts()], generate=5)
+    write_samples(tmp_path / "steps", steps)
+    for more in ([], ["--per_channel", "--bias_correction"]):
+        onq("static", "-i", model, "--data", data, "--generate", 5, *more, "-o", tmp_path / "a.onnx")
+        onq("static", "-i", model, "--data", tmp_path / "steps", "--no_carry", *more, "-o", tmp_path / "b.onnx")
+        assert (tmp_path / "a.onnx").read_bytes() == (tmp_path / "b.onnx").read_bytes()
+
+
+def test_run_generates(made, tmp_path):
+    data = store_texts(tmp_path / "texts", texts())
+    for name in ("decoder", "merged"):
+        model = made / f"{name}.onnx"
+        _, logits = sm.speak(model, [[t] for t in texts()], generate=6, optimised=True)
+        want = [int(x[0, -1].argmax()) for x in logits]
+        lines = onq("run", model, "--data", data, "--generate", 6).stdout.splitlines()
+        assert [int(x) for line in lines for x in line.split(":")[1].split()] == want
+        found = json.loads(onq("run", model, "--data", data, "--generate", 6, "--json").stdout)["samples"]
+        assert [s["tokens"] for s in found] == [[x] for x in want]
+        assert [(s["sequence"], s["step"]) for s in found] == [(k // 7, k % 7) for k in range(35)]
+
+
+def test_text_in_steps(made, tmp_path):
+    """Token by token, the logits are those of the text at once."""
+    model, data = made / "decoder.onnx", store_texts(tmp_path / "texts", texts(n=2))
+    onq("run", model, "--data", data, "--format", "npz", "-o", tmp_path / "whole")
+    onq("run", model, "--data", data, "--steps_axis", 1, "--format", "npz", "-o", tmp_path / "steps")
+    at = 0
+    for k, t in enumerate(texts(n=2)):
+        whole = np.load(tmp_path / "whole" / f"test_data_set_{k}" / "outputs.npz")["logits"]
+        for j in range(t.shape[1]):
+            step = np.load(tmp_path / "steps" / f"test_data_set_{at}" / "outputs.npz")["logits"]
+            assert np.allclose(step[0, 0], whole[0, j], atol=1e-5)
+            at += 1
+
+
+def log_softmax(x):
+    x = x.astype(np.float64)
+    x = x - x.max(-1, keepdims=True)
+    return x - np.log(np.exp(x).sum(-1, keepdims=True))
+
+
+def test_bench_judges_texts(made, tmp_path):
+    model, data = made / "decoder.onnx", store_texts(tmp_path / "texts", texts())
+    onq("static", "-i", model, "--data", data, "-o", tmp_path / "q.onnx")
+    found = json.loads(onq("bench", model, tmp_path / "q.onnx", "--data", data, "--runs", 1, "--json").stdout)
+    p = [log_softmax(x[0]) for x in sm.speak(model, [[t] for t in texts()], optimised=True)[1]]
+    q = [log_softmax(x[0]) for x in sm.speak(tmp_path / "q.onnx", [[t] for t in texts()], optimised=True)[1]]
+    kl = np.mean([v for a, b in zip(p, q) for v in (np.exp(a) * (a - b)).sum(-1)])
+    top = np.mean([v for a, b in zip(p, q) for v in a.argmax(-1) == b.argmax(-1)])
+    loss = [np.mean([-x[j, t[0, j + 1]] for x, t in zip(y, texts()) for j in range(t.shape[1] - 1)]) for y in (p, q)]
+    said = found["models"][1]["language"]
+    assert math.isclose(said["kl"], kl, rel_tol=1e-6)
+    assert said["top1"] == top
+    assert math.isclose(said["perplexity"], math.exp(loss[1]), rel_tol=1e-6)
+    assert math.isclose(found["models"][0]["language"]["perplexity"], math.exp(loss[0]), rel_tol=1e-6)
+    agreement = found["models"][1]["agreement"]
+    assert [x["name"] for x in agreement["outputs"]] == ["logits"]
+    assert sorted(x["name"] for x in agreement["states"]) == ["present.0.key", "present.0.value"]
+
+
+def test_every_command_takes_sequences(made, tmp_path):
+    model, data = made / "decoder.onnx", store_texts(tmp_path / "texts", texts())
+    source = ["--data", data, "--generate", 3]
+    onq("static", "-i", model, *source, "-o", tmp_path / "q.onnx")
+    onq("dynamic", "-i", model, *source, "-o", tmp_path / "d.onnx")
+    onq("nbits", "-i", model, *source, "--quant_method", "gptq", "--block_size", 16, "-o", tmp_path / "n.onnx")
+    found = json.loads(onq("debug", "--float_model", model, "--qdq_model", tmp_path / "q.onnx", *source,
+                           "--json").stdout)
+    assert found["activations"]
+    assert onq("bench", model, tmp_path / "q.onnx", *source, "--runs", 2).stdout
+    assert onq("auto", "-i", model, *source, "--time_limit", 20, "-o", tmp_path / "a.onnx").returncode == 0
+
+
+@pytest.mark.parametrize("arguments,words_of_error", [
+    (["--carry", "nothing=h0"], "--carry nothing=h0: no output matches"),
+    (["--carry", "hn=nothing"], "output 'hn' would go to 'nothing', which is not an input"),
+    (["--carry", "(h|c)n=h0"], "outputs 'hn' and 'cn' would both go to input 'h0'"),
+    (["--carry", "hn=x"], "output 'hn' is FLOAT[1,1,8], and input 'x' takes FLOAT[1,1,6]"),
+    (["--no_carry", "--carry", "hn=h0"], "--no_carry and --carry cannot be combined"),
+    (["--generate", "3"], "--generate is for decoders with states"),
+    (["--steps_axis", "1"], "input 'x'"),
+])
+def test_bad_input(made, tmp_path, arguments, words_of_error):
+    data = store(tmp_path / "x.npz", signals())
+    axis = [] if "--steps_axis" in arguments else ["--steps_axis", 0]
+    r = onq("run", made / "lstm.onnx", "--data", data, *axis, *arguments, check=False)
+    assert r.returncode in (1, 2)
+    assert len(r.stderr.splitlines()) == 1 and words_of_error in r.stderr
+
+
+def test_methods_are_known():
+    assert {m for m, _ in CASES} <= set(METHODS)
