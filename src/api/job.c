@@ -4,6 +4,7 @@
 #include "api/isolate/isolate.h"
 #include "api/options/command.h"
 #include "api/outputs.h"
+#include "api/quantizing/plan_file.h"
 #include "api/samples.h"
 #include "base/system/temp.h"
 #include "base/text/near_path.h"

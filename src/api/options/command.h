@@ -63,6 +63,7 @@ typedef struct oq_job {
     oq_tape *tape;              /* samples of a reader or a stream, once they were asked for */
     struct oq_job_steps *steps; /* samples as steps of sequences (api/sequences.c), or NULL */
     onq_ranges *ranges;         /* what a calibration found, for the result; or NULL */
+    struct oq_given *given;     /* the plan of --from_plan (quantize/plan_read.h); or NULL */
     oq_files files;             /* outputs that stay in memory */
     OQ_VEC(const char *) file_options; /* for each of them the option that asked for it */
 } oq_job;
