@@ -11,7 +11,7 @@
 #include <math.h>
 
 #define BUDGET     10.0    /* times one pass of the float model over the samples */
-#define MIN_BUDGET 4.0     /* seconds */
+#define MIN_BUDGET 10.0    /* seconds */
 #define MIN_GAIN   2.5     /* dB that a remedy must gain to be a cause ... */
 #define GOOD_GAIN  6.0     /* ... of a model that is good already, which has */
 #define GOOD       20.0    /* dB */
@@ -261,15 +261,13 @@ static const char *kept(oq_diagnosing *g, oq_buf *b) {
 
 static onq_code add_cause(oq_diagnosing *g, const oq_try *t, onq_error *err) {
     oq_cause c = {.cause = t->cause, .before = g->current.sqnr, .made = t->made};
-    oq_buf b;
-    oq_buf_init(&b, &g->job->env->alloc);
-    oq_remedy_say(g, t, &b);
+    OQ_SCRATCH_BUF(b, &g->job->env->alloc);
+    OQ_TRY(oq_remedy_say(g, t, &b, err));
     c.text = kept(g, &b);
     oq_again_text(&t->how, g->d->truth->path, "better.onnx", &b);
     c.command = kept(g, &b);
-    oq_buf_release(&b);
-    if (c.text == NULL || c.command == NULL || !OQ_PUSH(&g->job->arena, &g->out->causes, c))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(c.text != NULL && c.command != NULL, err);
+    OQ_TRY_ALLOC(OQ_PUSH(&g->job->arena, &g->out->causes, c), err);
     return ONQ_OK;
 }
 

@@ -121,17 +121,14 @@ static onq_code compare(const oq_diagnosing *g, oq_debug *again, oq_buf *out, on
     return ONQ_OK;
 }
 
-void oq_fault_say(const oq_diagnosing *g, const oq_try *t, oq_buf *out) {
+onq_code oq_fault_say(const oq_diagnosing *g, const oq_try *t, oq_buf *out, onq_error *err) {
     const oq_open_options how = {.data_root = oq_opt_str(g->job->opts, "data_root")};
     oq_model *m = NULL;
     oq_debug again;
-    onq_code rc = oq_model_open(g->job->env, t->made.path, &how, &m, NULL);
-    if (rc == ONQ_OK) {
-        oq_debug_init(&again, g->job->env, g->d->truth, m);
-        rc = compare(g, &again, out, NULL);
-        oq_debug_release(&again);
-        oq_model_free(m);
-    }
-    if (rc == ONQ_E_NOMEM)
-        out->failed = true;
+    OQ_TRY(oq_model_open(g->job->env, t->made.path, &how, &m, err));
+    oq_debug_init(&again, g->job->env, g->d->truth, m);
+    const onq_code rc = compare(g, &again, out, err);
+    oq_debug_release(&again);
+    oq_model_free(m);
+    return rc;
 }

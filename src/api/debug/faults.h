@@ -9,6 +9,6 @@
 
 /* Names the worst tensor whose parameters differ in the model that `t` made; without one, says that
  * they differ as a whole. */
-void oq_fault_say(const oq_diagnosing *g, const oq_try *t, oq_buf *out);
+onq_code oq_fault_say(const oq_diagnosing *g, const oq_try *t, oq_buf *out, onq_error *err);
 
 #endif

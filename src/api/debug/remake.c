@@ -87,8 +87,10 @@ onq_code oq_remake_measure(const oq_remaker *r, oq_model *m, oq_remade *out, onq
 
 /* ---- making ---- */
 
+/* What says nothing about the recipe ends the job. */
 static bool is_fatal(onq_code rc) {
-    return rc == ONQ_E_NOMEM || rc == ONQ_E_CANCEL || rc == ONQ_E_INTERNAL;
+    return rc == ONQ_E_NOMEM || rc == ONQ_E_CANCEL || rc == ONQ_E_INTERNAL || rc == ONQ_E_OPEN ||
+           rc == ONQ_E_READ || rc == ONQ_E_WRITE || rc == ONQ_E_MISSING;
 }
 
 /* What the result says of its multiply-accumulates. */

@@ -417,11 +417,9 @@ onq_code oq_remedy_apply(oq_diagnosing *g, const oq_remedy *r, oq_again *how, co
     return ONQ_OK;
 }
 
-void oq_remedy_say(const oq_diagnosing *g, const oq_try *t, oq_buf *out) {
-    for (size_t i = 0; i < oq_remedy_count; i++)
-        if (strcmp(oq_remedies[i].cause, t->cause) == 0) {
-            oq_remedies[i].say(g, t, out);
-            return;
-        }
-    oq_fault_say(g, t, out);
+onq_code oq_remedy_say(const oq_diagnosing *g, const oq_try *t, oq_buf *out, onq_error *err) {
+    if (t->row == oq_remedy_count)
+        return oq_fault_say(g, t, out, err);
+    oq_remedies[t->row].say(g, t, out);
+    return ONQ_OK;
 }

@@ -51,6 +51,6 @@ onq_code oq_remedy_apply(oq_diagnosing *g, const oq_remedy *r, oq_again *how, co
                          bool *applies, onq_error *err);
 /* True if products of the quantized model have their weights in Constant nodes. */
 bool oq_remedy_has_constants(const oq_diagnosing *g);
-void oq_remedy_say(const oq_diagnosing *g, const oq_try *t, oq_buf *out);
+onq_code oq_remedy_say(const oq_diagnosing *g, const oq_try *t, oq_buf *out, onq_error *err);
 
 #endif

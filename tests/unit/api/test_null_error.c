@@ -42,6 +42,8 @@ static const job jobs[] = {
     {"bnb4", true, false, {"input", MODEL, "output", OUT, "verify", "true"}},
     {"qat", false, false, {"input", QUANTIZED, "output", OUT}},
     {"legacy", true, false, {"input", MODEL, "output", OUT, "verify", "true"}},
+    {"convert", false, false, {"input", QUANTIZED, "output", OUT, "to", "float"}},
+    {"dequantize", false, false, {"input", QUANTIZED, "output", OUT}},
     {"calibrate", true, false, {"input", MODEL, "output", OUT, "data", "random:2"}},
     {"debug",
      true,
