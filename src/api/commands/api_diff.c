@@ -5,6 +5,10 @@
 #include "api/options/command.h"
 #include "api/options/shared_rows.h"
 #include "onnx/compare/compare.h"
+#include "onnx/tidy.h"
+#include "quantize/convert/convert.h"
+
+#include <stdio.h>
 
 /* What was found; kept up to the limit for each kind. */
 typedef struct tally {
@@ -35,13 +39,17 @@ static onq_code keep(void *ctx, const oq_difference *d, onq_error *err) {
 
 /* ---- options ---- */
 
-static onq_code read_ignored(tally *t, bool *rename, onq_error *err) {
+static onq_code read_ignored(tally *t, bool *rename, bool *form, onq_error *err) {
     size_t n;
     const oq_str *items = oq_opt_list(t->job->opts, "ignore", &n);
     for (size_t i = 0; i < n; i++) {
         if (oq_opt_same(items[i], OQ_S("names"))) {
             *rename = true;
             t->ignored[OQ_DIFF_NODE_NAME] = true;
+            continue;
+        }
+        if (oq_opt_same(items[i], OQ_S("form"))) {
+            *form = true;
             continue;
         }
         int k = 0;
@@ -56,6 +64,7 @@ static onq_code read_ignored(tally *t, bool *rename, onq_error *err) {
         char hint[200];
         oq_nearest_init(&near, oq_str_of(items[i].p));
         oq_nearest_offer(&near, oq_str_of("names"));
+        oq_nearest_offer(&near, oq_str_of("form"));
         for (k = 0; k < OQ_DIFF_COUNT; k++)
             oq_nearest_offer(&near, oq_str_of(oq_diff_name((oq_diff_kind)k)));
         oq_nearest_text(&near, "", hint, sizeof hint);
@@ -159,7 +168,78 @@ static void report(oq_job *job, const tally *t, bool strict) {
     show_json(job, t, "soft", soft_from, OQ_DIFF_COUNT);
 }
 
+/* ---- whatever the form ---- */
+
+/* The model as the float one that it stands for, and the parameters of its activations. */
+static onq_code lift(oq_job *job, oq_model *m, oq_plan *params, onq_error *err) {
+    oq_plan_init(params, &job->arena);
+    OQ_TRY(oq_model_sort_all(m, NULL, err));
+    oq_convert_job convert = {
+        .model = m, .to = OQ_TO_FLOAT, .clips = OQ_CLIPS_NONE, .lossy = true, .plan = params};
+    const onq_code rc = oq_convert_run(&convert, err);
+    return rc == ONQ_OK ? rc : oq_error_in(err, rc, "%s", m->path);
+}
+
+static const oq_plan_tensor *find_params(const oq_plan *p, const oq_map *map, oq_str name) {
+    const uint32_t i = oq_map_find(map, name);
+    return i != OQ_MAP_NONE ? &p->tensors.v[i] : NULL;
+}
+
+static onq_code map_params(const oq_plan *p, oq_map *map, onq_error *err) {
+    for (size_t i = 0; i < p->tensors.n; i++)
+        if (p->tensors.v[i].role == OQ_ROLE_ACTIVATION && p->tensors.v[i].n == 1)
+            OQ_TRY_ALLOC(oq_map_put(map, p->tensors.v[i].name, (uint32_t)i), err);
+    return ONQ_OK;
+}
+
+static onq_code tell_params(tally *t, const oq_plan_tensor *x, const oq_plan_tensor *y, bool first,
+                            onq_error *err) {
+    char text[200];
+    if (y == NULL)
+        snprintf(text, sizeof text, "quantized only in the %s", first ? "first" : "second");
+    else
+        snprintf(text, sizeof text, "%s, scale %g, zero point %d vs %s, scale %g, zero point %d",
+                 oq_dtype_name(x->type), (double)x->scale[0], x->zero[0], oq_dtype_name(y->type),
+                 (double)y->scale[0], y->zero[0]);
+    const oq_difference d = {.kind = OQ_DIFF_VALUE, .name = x->name, .text = oq_str_of(text)};
+    return keep(t, &d, err);
+}
+
+/* Activations that are quantized in one model only, or with other parameters. */
+static onq_code compare_params(tally *t, const oq_plan *a, const oq_plan *b, onq_error *err) {
+    const oq_plan *const plans[2] = {a, b};
+    oq_map maps[2];
+    for (int i = 0; i < 2; i++) {
+        oq_map_init(&maps[i], &t->job->arena);
+        OQ_TRY(map_params(plans[i], &maps[i], err));
+    }
+    for (int side = 0; side < 2; side++)
+        for (size_t i = 0; i < plans[side]->tensors.n; i++) {
+            const oq_plan_tensor *x = &plans[side]->tensors.v[i];
+            if (x->role != OQ_ROLE_ACTIVATION || x->n != 1)
+                continue;
+            const oq_plan_tensor *y = find_params(plans[1 - side], &maps[1 - side], x->name);
+            const bool same = y != NULL && x->type == y->type && x->scale[0] == y->scale[0] &&
+                              x->zero[0] == y->zero[0];
+            if (y == NULL || (!same && side == 0))
+                OQ_TRY(tell_params(t, x, y, side == 0, err));
+        }
+    return ONQ_OK;
+}
+
 /* ---- the command ---- */
+
+static onq_code compare(tally *t, const oq_compare *how, bool form, oq_model *a, oq_model *b,
+                        onq_error *err) {
+    oq_plan params[2];
+    OQ_SCRATCH(scratch, &t->job->env->alloc);
+    if (form) {
+        OQ_TRY(lift(t->job, a, &params[0], err));
+        OQ_TRY(lift(t->job, b, &params[1], err));
+    }
+    OQ_TRY(oq_compare_models(how, &scratch, a, b, err));
+    return form && !how->rename ? compare_params(t, &params[0], &params[1], err) : ONQ_OK;
+}
 
 static onq_code run_diff(oq_job *job, onq_error *err) {
     tally t = {.job = job, .limit = (uint64_t)oq_opt_int(job->opts, "limit")};
@@ -169,14 +249,15 @@ static onq_code run_diff(oq_job *job, onq_error *err) {
         .found = keep,
         .ctx = &t,
     };
-    OQ_TRY(read_ignored(&t, &how.rename, err));
+    bool form = false;
+    OQ_TRY(read_ignored(&t, &how.rename, &form, err));
+    t.ignored[OQ_DIFF_OPSET] |= form; /* forms need opsets of their own */
     oq_model *a = NULL, *b = NULL;
-    OQ_SCRATCH(scratch, &job->env->alloc);
     onq_code rc = oq_job_open(job, oq_opt_operand(job->opts, 0), &a, err);
     if (rc == ONQ_OK)
         rc = oq_job_open(job, oq_opt_operand(job->opts, 1), &b, err);
     if (rc == ONQ_OK)
-        rc = oq_compare_models(&how, &scratch, a, b, err);
+        rc = compare(&t, &how, form, a, b, err);
     if (rc == ONQ_OK)
         report(job, &t, oq_opt_flag(job->opts, "strict"));
     oq_model_free(a);
@@ -193,7 +274,9 @@ static const onq_option_info rows[] = {
         "ignore", 0, "", "KIND",
         "Kinds of differences to ignore, named as in the output: opset, node, attribute, "
         "initializer, value ... With `names`, tensors may have other names, and nodes are matched "
-        "by what they compute."),
+        "by what they compute. With `form`, quantized models are compared as the float models "
+        "that they stand for, with the parameters of their activations: QDQ, QOperator and "
+        "MatMulNBits may be equal."),
     /* Own sense: what counts as a difference. */
     OQ_FLAG("strict", 0, "",
             "Also count differences that have no effect on the result: node names, value_info, "

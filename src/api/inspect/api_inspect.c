@@ -522,6 +522,11 @@ static onq_code inspect(oq_job *job, oq_model *m, onq_error *err) {
     oq_inspect_work(job, &p);
     show_quantized(job, s);
     show_tied(job, &s->quant);
+    OQ_TRY(oq_inspect_forms(job, m,
+                            s->quant.quantize + s->quant.dequantize + s->quant.operators +
+                                    s->quant.integer + s->quant.weight_only >
+                                0,
+                            err));
     show_can(job, s);
     show_remarks(job, m, s);
     if (nodes || tensors)

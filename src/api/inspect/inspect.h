@@ -27,3 +27,6 @@ extern const unsigned char oq_inspect_page[];
 extern const size_t oq_inspect_page_size;
 onq_code oq_inspect_save_page(oq_job *job, const oq_model *m, const oq_summary *s,
                               const oq_profile *p, onq_error *err);
+
+/* For a quantized model: which forms `onq convert` can give it, and which are exact. */
+onq_code oq_inspect_forms(oq_job *job, oq_model *m, bool quantized, onq_error *err);
