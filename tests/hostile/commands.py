@@ -25,6 +25,7 @@ COMMANDS = {
     "inspect-page": Row("inspect m.onnx -o page.html", ("model",), ("page.html",), model=False),
     "diff": Row("diff m.onnx good.onnx", ("model",), ()),
     "diff-back": Row("diff good.onnx m.onnx --ignore names", ("model",), ()),
+    "diff-form": Row("diff good.onnx m.onnx --ignore form", ("model",), ()),
     "dynamic": Row(f"dynamic {QUANTIZE}"),
     "dynamic-channels": Row(f"dynamic {QUANTIZE} --per_channel --enable_subgraph --weight_type qint8"),
     "static": Row(f"static {QUANTIZE} --data SAMPLES", SAMPLES),

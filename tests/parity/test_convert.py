@@ -240,6 +240,26 @@ def test_verifies_and_tells(tmp_path):
     assert "nothing in it had to be converted" in again.stderr
 
 
+def test_diff_and_inspect(tmp_path):
+    """`diff --ignore form` compares what models stand for; `inspect` says which forms they can have."""
+    model = opmodels.mixed(17)
+    case = Case(tmp_path, model, STATIC["qdq-channels"], opmodels.feeds(model, 1))
+    integers = case.convert("qoperator")
+    assert onq("diff", case.made, integers).returncode == 1
+    same = onq("diff", case.made, integers, "--ignore", "form")
+    assert same.returncode == 0, same.stdout
+    other = onnx.load(integers)
+    scale = next(t for t in other.graph.initializer if t.name == "x_scale")
+    scale.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(scale) * np.float32(2), "x_scale"))
+    onnx.save(other, tmp_path / "other.onnx")
+    found = onq("diff", case.made, tmp_path / "other.onnx", "--ignore", "form", status=1).stdout
+    assert "value 'x': UINT8, scale" in found, found
+    forms = json.loads(onq("inspect", case.made, "--json", status=0).stdout)["conversions"]
+    assert forms["qoperator"] == {"possible": True, "exact": True, "nodes": forms["qoperator"]["nodes"]} and forms["qoperator"]["nodes"] > 2
+    assert forms["float"]["possible"] and not forms["float"]["exact"] and forms["nbits"]["nodes"] == 0
+    assert "conversions" not in json.loads(onq("inspect", case.source, "--json", status=0).stdout)
+
+
 def test_lossy(tmp_path):
     """What has no exact counterpart is refused by its name, or converted with its distance."""
     b = opmodels.B(17, seed=5)

@@ -234,6 +234,9 @@ static onq_code lift_attributes(const oq_cv_scope *s, const oq_node *n, oq_node 
                             (long long)opset, (long long)s->cv->opset);
     oq_attr_remove(made, "channels_last");
     oq_attr_remove(made, "opset");
+    /* QGemm has no beta; exporters write it beside alpha. */
+    if (oq_str_is(made->op_type, "Gemm") && oq_attr_find(n, "alpha") != NULL)
+        OQ_TRY_ALLOC(oq_attr_set_float(s->cv->arena, made, OQ_S("beta"), 1.0f), err);
     return ONQ_OK;
 }
 
