@@ -109,6 +109,15 @@ onq_code oq_flips_chances(const oq_flips *f, oq_arena *a, bool unseen, double *c
     return ONQ_OK;
 }
 
+double oq_flips_unseen(const oq_flips *f) {
+    double least = INFINITY, sum = 0;
+    for (size_t i = 0; i < f->n; i++)
+        least = fmin(least, (double)f->margins[i]);
+    for (size_t i = 0; i < f->n; i++)
+        sum += f->errors[i] <= 0 ? 0 : least > 0 ? fmin(1, (double)f->errors[i] / least) : 1;
+    return f->n > 0 ? sum / (double)f->n / (double)(f->n + 1) : 0;
+}
+
 onq_code oq_flips_hits(const oq_flips *f, oq_arena *a, double *hit, onq_error *err) {
     const float *margins = sorted(f->margins, f->n, a);
     OQ_TRY_ALLOC(margins != NULL, err);

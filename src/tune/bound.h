@@ -41,6 +41,9 @@ typedef struct oq_flips {
  * twice as large as any that was seen counts as one more. ONQ_E_NOMEM. */
 onq_code oq_flips_chances(const oq_flips *f, oq_arena *a, bool unseen, double *chance,
                           onq_error *err);
+/* How many answers change, of one row, for margins smaller than any that was seen: such a margin
+ * comes with a chance of 1 in n + 1, and lies anywhere between nothing and the smallest. */
+double oq_flips_unseen(const oq_flips *f);
 /* For every row's error the part of all margins that it is larger than, into hit[n]. */
 onq_code oq_flips_hits(const oq_flips *f, oq_arena *a, double *hit, onq_error *err);
 

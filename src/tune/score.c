@@ -420,7 +420,8 @@ static onq_code end_agreement(ending *e, bool sequences, onq_error *err) {
     oq_ratio predicted = ratio_of(e);
     sum_chances(e, hit, sequences);
     predicted.error = hypot(predicted.error, ratio_of(e).error);
-    predicted.value = fmax(predicted.value, counted.value);
+    const double each = sequences && of > 0 ? (double)f.n / of : 1; /* rows */
+    predicted.value = fmax(predicted.value, counted.value) + each * oq_flips_unseen(&f);
     out->bound = fmax(out->bound, percent_kept(oq_ratio_bound(&predicted)));
     return ONQ_OK;
 }

@@ -292,8 +292,19 @@ static onq_code try_methods(oq_tune *t, onq_error *err) {
     return refine_best(t, REFINED, "bias correction", "bias_correction", NULL, err);
 }
 
-/* Bias correction and learned rounding take away some dB of noise at no cost in time: for what is
- * chosen so far, and for what is faster and lacks little. */
+/* The bounds reach the targets themselves, without any slack. */
+static bool is_safe(const oq_tune *t, const oq_candidate *c) {
+    for (size_t i = 0; i < t->targets.n; i++) {
+        const oq_target *x = &t->targets.v[i];
+        const double bound = c->score.figures[x->metric].bound;
+        if (oq_metric_of(x->metric)->less ? !(bound <= x->value) : !(bound >= x->value))
+            return false;
+    }
+    return true;
+}
+
+/* Bias correction and learned rounding take away some dB of noise at no cost in time, but cost much
+ * to find: for what is chosen so far if it needs them, and for what is faster and lacks little. */
 static onq_code correct_points(oq_tune *t, onq_error *err) {
     bool reached = false;
     const oq_candidate *chosen = oq_choose(&t->all, &t->targets, t->prefer, &reached);
@@ -308,7 +319,8 @@ static onq_code correct_points(oq_tune *t, onq_error *err) {
         const oq_candidate *x = t->all.v[i];
         const bool near =
             pow(10, -x->score.objective / 10) <= allowed && chosen != NULL && x->ms < chosen->ms;
-        if (!is_static(x) || (x != chosen && (x->reached || !near)))
+        if (!is_static(x) || (x != chosen && (x->reached || !near)) ||
+            (x == chosen && reached && is_safe(t, x)))
             continue;
         OQ_TRY(is_double(x) ? refine(t, x, "learned rounding", "learned_rounding", NULL, &c, err)
                             : refine(t, x, "bias correction", "bias_correction", NULL, &c, err));

@@ -132,6 +132,14 @@ static void commands_json(const oq_auto *a, const oq_candidate *c, oq_jw *w) {
     oq_buf_release(&text);
 }
 
+/* Why it could not be made, without the name of a scratch file. */
+static const char *reason(const oq_auto *a, const oq_candidate *c) {
+    const char *text = c->why_not, *end = NULL;
+    if (a->folder != NULL && oq_str_starts(oq_str_of(text), oq_str_of(a->folder)))
+        end = strstr(text, ".onnx: ");
+    return end != NULL ? end + strlen(".onnx: ") : text;
+}
+
 /* `score` is NULL for one that could not be made. */
 static void candidate_json(const oq_auto *a, const oq_candidate *c, const oq_score *score,
                            const char *key, oq_jw *w) {
@@ -139,7 +147,7 @@ static void candidate_json(const oq_auto *a, const oq_candidate *c, const oq_sco
     oq_jw_cstr(w, "label", c->label);
     oq_recipe_json(&c->recipe, w, "options");
     if (score == NULL) {
-        oq_jw_cstr(w, "why_not", c->why_not);
+        oq_jw_cstr(w, "why_not", reason(a, c));
     } else {
         score_json(a, w, score);
         oq_jw_real(w, "latency_ms", c->ms);
@@ -302,7 +310,7 @@ static void candidates_text(const oq_auto *a, oq_buf *b) {
     for (size_t i = 0; i < a->tune.all.n; i++)
         if (!a->tune.all.v[i]->ok)
             oq_buf_addf(b, "  not made: %s: %.200s\n", a->tune.all.v[i]->label,
-                        a->tune.all.v[i]->why_not);
+                        reason(a, a->tune.all.v[i]));
 }
 
 /* What is certain of the one that is taken. */
