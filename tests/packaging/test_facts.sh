@@ -15,7 +15,7 @@ grep -q "libonnxruntime.so.$runtime)" cmake/install.cmake || { echo "cmake/insta
 grep -q "onnxruntime==$runtime" tests/requirements.txt || { echo "tests/requirements.txt: another runtime"; exit 1; }
 oldest=$(sed -n 's/^#define OQ_ORT_API_TEXT *"\(.*\)".*/\1/p' src/engine/*.h)
 grep -qF "\"onnxruntime>=$oldest\"" python/pyproject.toml || { echo "pyproject.toml: not from runtime $oldest on"; exit 1; }
-grep -qF "needs ONNX Runtime $oldest or" README.md || { echo "README.md: not from runtime $oldest on"; exit 1; }
+tr "\n" " " <README.md | grep -F "need ONNX Runtime $oldest or later" >/dev/null || { echo "README.md: not from runtime $oldest on"; exit 1; }
 grep -qF -- "- onnxruntime-cpp >=$oldest" packaging/conda/recipe.yaml || { echo "recipe.yaml: not from runtime $oldest on"; exit 1; }
 grep -q "default=\"$(bash tools/version.sh)\"" packaging/conda/recipe.yaml || { echo "recipe.yaml: another version"; exit 1; }
 
