@@ -40,7 +40,7 @@ contents=$(cd "$work/unpacked" && find . -type f -printf '%P\n')
 for name in onq/__init__.py onq/py.typed onq/quantization/__init__.py onq/_native/bin/onq onq/_native/lib/libonq.so.0; do
     grep -qxF "$name" <<<"$contents" || { echo "$name is not in the wheel"; exit 1; }
 done
-[ "$(grep -c 'licenses/lib.*copyright$' <<<"$contents")" -ge "$(find "$native" -name "lib*" ! -name "libonq*" | wc -l)" ] || { echo "licences are missing:"; echo "$contents"; exit 1; }
+[ "$(grep -c 'licenses/lib.*copyright$' <<<"$contents")" -ge "$(find "$native" -type f -name "lib*" ! -name "libonq*" | wc -l)" ] || { echo "licences are missing:"; echo "$contents"; exit 1; }
 ! grep -E '\.pyc$|__pycache__|\.data$|\.onnx$|^(src|tests|build)/' <<<"$contents" || { echo "this does not belong in a wheel"; exit 1; }
 
 "$python" -m venv "$work/venv"
