@@ -164,6 +164,10 @@ onq_code oq_model_data(oq_model *m, oq_tensor *t, oq_span *out, onq_error *err) 
                 err, ONQ_E_INVALID,
                 "tensor '%.*s': its raw data has %llu bytes, but its shape and type need %llu",
                 OQ_STR(t->name), (unsigned long long)t->raw_data.n, (unsigned long long)want);
+        if (t->raw_data.producer != NULL && t->raw_data.producer->ready != NULL) {
+            *out = (oq_span){t->raw_data.producer->ready, want};
+            return ONQ_OK;
+        }
         if (t->raw_data.producer != NULL)
             OQ_TRY(run_producer(m, t, err));
         *out = (oq_span){t->raw_data.p, want};

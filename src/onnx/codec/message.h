@@ -47,6 +47,8 @@ typedef struct oq_producer {
                       onq_error *err);
     bool follows; /* made together with one written before it: the writer makes it when its turn
                    * comes, which takes no time then */
+    const uint8_t *ready; /* the bytes, where they are in memory for as long as the producer; else
+                           * NULL */
 } oq_producer;
 
 typedef struct oq_payload {
