@@ -174,3 +174,25 @@ def test_minilm(tmp_path):
                 feed[name] = numpy_helper.to_array(onnx.load_tensor(folder / f"input_{k}.pb"))
             lost[method] += np.square(float_.run(None, feed)[0] - made.run(None, feed)[0]).sum()
     assert lost["gptq"] < 0.8 * lost["default"] and lost["awq"] < lost["default"], lost
+
+
+def test_layers_make_up_for_layers(setup, tmp_path, rng, mixing):
+    """The second layer is rounded towards what float makes, given what the first one makes in few bits: with the first in
+    2 bits that is less loss than by the inputs of the float model (which --nodes_to_quantize down shows)."""
+    config = tmp_path / "config.json"
+    config.write_text('{"gate": {"bits": 2}, "up": {"bits": 2}}')
+    both, _ = quantize(setup, tmp_path, "gptq", "--node_config", config)
+    plain, _ = quantize(setup, tmp_path, "default", "--node_config", config)
+    assert both < 0.6 * plain, (both, plain)
+
+
+def test_few_rows(setup, tmp_path):
+    model, data, _ = setup
+    few = tmp_path / "few.npz"
+    np.savez(few, x=np.load(data)["x"][:2, :8])
+    done = onq("nbits", "-i", model, "-o", tmp_path / "out.onnx", "--quant_method", "gptq", "--data", few, "--no_verify")
+    assert "2 of 2 layers met fewer rows than they have inputs" in done.stderr, done.stderr
+    done = onq("nbits", "-i", model, "-o", tmp_path / "out.onnx", "--quant_method", "gptq", "--data", data, "--no_verify")
+    assert "fewer rows" not in done.stderr
+    done = onq("nbits", "-i", model, "-o", tmp_path / "out.onnx", "--bits", "2", "--no_verify")
+    assert "2 bits without samples are of little use" in done.stderr

@@ -14,6 +14,7 @@
 #include "base/text/number_text.h"
 #include "onnx/codec/schema.h"
 #include "onnx/tidy.h"
+#include "quantize/nbits/nb_import.h"
 #include "quantize/nbits/nb_weigh.h"
 #include "quantize/ort/result_opset.h"
 
@@ -97,6 +98,13 @@ static const onq_option_info nbits_rows[] = {
     OQ_FLAG("all_weights", 0, "",
             "Also quantize weights that the reference leaves float: weights in Constant nodes or "
             "after a Transpose, batches of matrices, tables of Gather with 2 or 8 bits."),
+    OQ_PATH("weights", 0, "", "FILE",
+            "GGUF file whose weights replace those of the model. Blocks of Q4_0, Q4_1 and Q8_0 stay "
+            "as they are, unless --bits, --block_size, --quant_method or --target_bits is given; "
+            "other types are quantized anew."),
+    OQ_PATH("weights_map", 0, "", "FILE",
+            "JSON file with the tensors of --weights for initializers whose names are not those of "
+            "a Llama export: {\"initializer\": \"tensor\"}."),
     OQ_PATH("node_config", 0, "customized_weight_config", "FILE",
             "JSON file with settings for single nodes: {\"node\": {\"bits\": 8, \"group_size\": "
             "32, \"scheme\": \"sym\"}, \"other\": \"fp32\"}."),
@@ -139,6 +147,7 @@ typedef struct run {
     oq_quant q;
     oq_nb_config config;
     oq_nb_made made;
+    oq_nb_import import;
     bool auto_level;
 } run;
 
@@ -318,8 +327,15 @@ static onq_code learn(run *r, const oq_nb_job *nb, onq_error *err) {
     if (rc == ONQ_OK)
         rc = oq_job_tell_samples(r->q.job, r->q.model, job.source, false, err);
     oq_source_close(job.source);
+    if (rc == ONQ_OK && job.n_few > 0)
+        oq_warn(r->q.job->env,
+                "gptq: %zu of %zu layers met fewer rows than they have inputs, and may fit these "
+                "too closely (more or longer samples help; those of a decoder begin with its first "
+                "token)",
+                job.n_few, job.n_layers);
     if (rc == ONQ_OK && hessians)
-        oq_info(r->q.job->env, "gptq: the samples ran %zu times", job.n_passes);
+        oq_info(r->q.job->env, "gptq: %zu layers with %zu samples, one after another", job.n_layers,
+                job.n_samples);
     else if (rc == ONQ_OK)
         oq_info(r->q.job->env, "awq: %zu tensors scaled, %zu of them in the node before",
                 job.n_scaled, job.n_folded);
@@ -334,6 +350,7 @@ static onq_code quantize(void *ctx, onq_error *err) {
                            .made = &r->made,
                            .decide_only = oq_opt_flag(r->q.job->opts, "dry_run")};
     r->made.readers.n = 0;
+    r->import.n_exact = r->import.n_anew = 0;
     r->config.means.n = 0;
     return r->config.how.method->needs_samples ? learn(r, &job, err) : oq_nb_run(&job, err);
 }
@@ -438,10 +455,46 @@ static void warn_of_rest(const run *r) {
             oq_warn(env, "%zu node%s stay%s float, the first is '%.*s' (%.*s): %s", n, OQ_NOUN_S(n),
                     OQ_VERB_S(n), OQ_STR(first->name), OQ_STR(first->op_type), reasons[i]);
     }
+    if (r->config.how.bits == 2 && !r->config.bnb4 && !r->config.how.method->by_hessian)
+        oq_warn(env, "2 bits without samples are of little use: they made the perplexity of a "
+                     "decoder 1,300 times as large (--quant_method gptq --data loses less; "
+                     "--target_bits gives 2 bits only where the target leaves no other choice)");
     for (size_t i = 0; i < r->config.ratios.n; i++)
         if (!r->config.ratios.v[i].used)
             oq_warn(env, "--ratios: no weight that is quantized is called '%.*s'",
                     OQ_STR(r->config.ratios.v[i].weight));
+}
+
+/* The values of a GGUF file, in place of those of the model. */
+static onq_code import(run *r, onq_error *err) {
+    static const char *const anew[] = {"bits", "block_size", "quant_method", "target_bits"};
+    const onq_options *o = r->q.job->opts;
+    const char *path = r->config.bnb4 ? NULL : oq_opt_str(o, "weights");
+    if (path == NULL)
+        return ONQ_OK;
+    r->import.exact = true;
+    for (size_t i = 0; i < OQ_COUNT(anew); i++)
+        r->import.exact = r->import.exact && !oq_opt_is_set(o, anew[i]);
+    r->config.import = &r->import;
+    return oq_nb_import_open(&r->import, r->q.model, path, oq_opt_str(o, "weights_map"), err);
+}
+
+static onq_code tell_import(run *r, onq_error *err) {
+    oq_job *job = r->q.job;
+    if (r->config.import == NULL)
+        return ONQ_OK;
+    OQ_TRY(oq_file_check(&r->import.file.file, err));
+    oq_buf_addf(&job->text,
+                "weights: %zu initializers from the file, %zu of them in its blocks, %zu quantized "
+                "anew%s\n",
+                r->import.n_taken, r->import.n_exact, r->import.n_anew,
+                r->import.n_anew > 0 ? " (which loses accuracy a second time)" : "");
+    oq_jw_begin_object(&job->json, "weights");
+    oq_jw_uint(&job->json, "taken", r->import.n_taken);
+    oq_jw_uint(&job->json, "exact", r->import.n_exact);
+    oq_jw_uint(&job->json, "anew", r->import.n_anew);
+    oq_jw_end_object(&job->json);
+    return ONQ_OK;
 }
 
 static onq_code run_steps(run *r, onq_code (*options)(run *r, onq_error *err), onq_error *err) {
@@ -451,6 +504,7 @@ static onq_code run_steps(run *r, onq_code (*options)(run *r, onq_error *err), o
     OQ_TRY(oq_quant_open(&r->q, false, err));
     if (r->config.all_weights)
         OQ_TRY(oq_model_lift_constants(r->q.model, &n, err));
+    OQ_TRY(import(r, err));
     OQ_TRY(raise(r, err));
     OQ_TRY(report_names(r, err));
     if (!r->config.bnb4 && r->q.config.given == NULL) {
@@ -462,6 +516,7 @@ static onq_code run_steps(run *r, onq_code (*options)(run *r, onq_error *err), o
     if (r->auto_level)
         OQ_TRY(oq_nb_choose_level(&r->q, &r->config, &r->made, err));
     OQ_TRY(oq_nb_forecast(&r->q, &r->config, &r->made, err));
+    OQ_TRY(tell_import(r, err));
     OQ_TRY(oq_quant_end(&r->q, err));
     oq_nb_tell_floats(&r->q, &r->config, &r->made);
     return ONQ_OK;
@@ -477,6 +532,7 @@ static onq_code run_with(oq_job *job, const char *format,
     oq_nb_made_release(&r.made);
     oq_nb_config_release(&r.config);
     oq_quant_release(&r.q);
+    oq_nb_import_close(&r.import);
     return rc;
 }
 

@@ -6,6 +6,10 @@
  */
 #include "quantize/nbits/nb_fit.h"
 #include "quantize/nbits/nb_learn.h"
+#include "quantize/number/qweight.h"
+
+#define RIDGE          0.3
+#define ROWS_FOR_INPUT 4 /* that a ridge of RIDGE is for */
 
 /* A weight as the solver takes it. */
 typedef struct solving {
@@ -37,6 +41,8 @@ static onq_code load(const solving *s, oq_nb_panel *p, onq_error *err) {
                 memcpy(s->w + (b * t->block + r) * t->n + n, p->x + r * p->stride,
                        p->cols * sizeof(float));
         }
+    if (t->from == NULL)
+        oq_weight_drop(t->file, t->data, 0, t->data.n);
     return ONQ_OK;
 }
 
@@ -59,8 +65,18 @@ static void fit_together(const solving *s, double *block) {
     }
 }
 
+/* Few rows say little of how weights should differ: the fewer there are for each input, the nearer
+ * the weights stay to what they were. */
+static double ridge_of(const oq_hessian *h) {
+    const double wanted = ROWS_FOR_INPUT * (double)h->k / (double)h->rows;
+    return RIDGE * (wanted > 1 ? wanted : 1);
+}
+
 static onq_code solve(solving *s, const oq_nb_learned *l, onq_error *err) {
     const oq_nb_task *t = s->t;
+    /* The weights that make of the quantized inputs what these make of the float ones. */
+    if (l->hessian->cross != NULL)
+        OQ_TRY(oq_round_target(l->hessian, s->w, (size_t)t->n, ridge_of(l->hessian), s->w, err));
     oq_round_grid grid = {.lo = 0,
                           .hi = (int32_t)((1u << t->bits) - 1),
                           .rows = (size_t)t->block,
@@ -91,6 +107,7 @@ static onq_code solve(solving *s, const oq_nb_learned *l, onq_error *err) {
     return oq_round(&job, err);
 }
 
+/* A panel is loaded for its place and size. */
 static onq_code put(const solving *s, const oq_nb_sink *sink, oq_nb_panel *p, onq_error *err) {
     const oq_nb_task *t = s->t;
     for (uint64_t b = 0; b < t->blocks; b++)
@@ -104,6 +121,8 @@ static onq_code put(const solving *s, const oq_nb_sink *sink, oq_nb_panel *p, on
             }
             OQ_TRY(oq_nb_put(sink, p, err));
         }
+    if (t->from == NULL)
+        oq_weight_drop(t->file, t->data, 0, t->data.n);
     return ONQ_OK;
 }
 

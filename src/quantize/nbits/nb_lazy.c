@@ -95,6 +95,8 @@ onq_code oq_nb_lazy_make(oq_nb_lazy *z, const struct oq_nb_learned *learned, onq
     const onq_code rc = make_all(z, OQ_NB_PARTS, NULL, err);
     z->task.learned = NULL;
     z->kept = rc == ONQ_OK;
+    for (unsigned i = 0; i < OQ_NB_PARTS; i++)
+        z->parts[i].producer.ready = z->kept ? z->parts[i].waiting : NULL;
     return rc;
 }
 

@@ -3,6 +3,7 @@
  */
 #include "quantize/nbits/nb_learn.h"
 
+#include "engine/slice/stepper.h"
 #include "engine/sweep.h"
 
 /* Weights that read the same tensors, and what is known of those. */
@@ -10,6 +11,7 @@ typedef struct site {
     oq_strs inputs;
     uint64_t k;
     OQ_VEC(oq_nb_lazy *) weights;
+    uint32_t stop, truth_stop; /* a node that reads a weight, in either graph; or OQ_NO_NODE */
     oq_hessian hessian;
 } site;
 
@@ -26,6 +28,12 @@ typedef struct learner {
     OQ_VEC(site_list) of_names;
     oq_map numbers; /* of the names */
     oq_arena scratch;
+    /* layer by layer: */
+    site_list stepped;
+    oq_stepper *floats, *made;
+    site *at;      /* the site that is looked at */
+    oq_datum *was; /* of each sample, its input in the float model */
+    oq_arena kept; /* these */
 } learner;
 
 /* ---- sites ---- */
@@ -71,6 +79,7 @@ static onq_code find_sites(learner *l, const oq_nb_made *made, onq_error *err) {
                 return oq_fail_nomem(err);
             s->inputs = inputs;
             s->k = t->k;
+            s->stop = s->truth_stop = OQ_NO_NODE;
         }
         if (!OQ_PUSH(&l->arena, &s->weights, w))
             return oq_fail_nomem(err);
@@ -157,6 +166,159 @@ static onq_code choose_sites(learner *l, onq_error *err) {
     return ONQ_OK;
 }
 
+/* ---- layer by layer ---- */
+
+/* The tensor that holds the integers of a weight, or NULL. */
+static const oq_tensor *integers_of(const oq_graph *g, const oq_nb_lazy *w) {
+    for (size_t i = 0; i < g->initializer.n; i++)
+        if (g->initializer.v[i]->raw_data.producer == oq_nb_lazy_part(w, OQ_NB_Q))
+            return g->initializer.v[i];
+    return NULL;
+}
+
+/* A product of the site in the quantized graph: it reads the integers, or what DequantizeLinear and
+ * Transpose make of them. */
+static onq_code find_made(learner *l, const oq_graph *g, onq_error *err) {
+    oq_map of;
+    oq_map_init(&of, &l->arena);
+    for (size_t i = 0; i < l->sites.n; i++)
+        for (size_t k = 0; k < l->sites.v[i]->weights.n; k++) {
+            const oq_tensor *t = integers_of(g, l->sites.v[i]->weights.v[k]);
+            OQ_TRY_ALLOC(t == NULL || oq_map_put(&of, t->name, (uint32_t)i), err);
+        }
+    for (size_t i = 0; i < g->node.n; i++) {
+        const oq_node *n = g->node.v[i];
+        const uint32_t passed = n->input.n > 0 ? oq_map_find(&of, n->input.v[0]) : OQ_MAP_NONE;
+        const uint32_t read = n->input.n > 1 ? oq_map_find(&of, n->input.v[1]) : OQ_MAP_NONE;
+        if (passed != OQ_MAP_NONE && n->output.n == 1)
+            OQ_TRY_ALLOC(oq_map_put(&of, n->output.v[0], passed), err);
+        if (read == OQ_MAP_NONE || l->sites.v[read]->stop != OQ_NO_NODE ||
+            !oq_str_eq(n->input.v[0], l->sites.v[read]->inputs.v[0]))
+            continue;
+        l->sites.v[read]->stop = (uint32_t)i;
+    }
+    return ONQ_OK;
+}
+
+/* The same in the float graph: the first node that reads the input and one of the weights. */
+static void find_float(learner *l, const oq_graph *g, const oq_nb_made *made) {
+    for (size_t i = 0; i < made->readers.n; i++) {
+        const oq_nb_reader *r = &made->readers.v[i];
+        for (size_t s = 0; s < l->sites.n; s++) {
+            site *at = l->sites.v[s];
+            if (at->truth_stop != OQ_NO_NODE || at->weights.v[0] != r->weight || r->gathers)
+                continue;
+            for (size_t n = 0; n < g->node.n && at->truth_stop == OQ_NO_NODE; n++)
+                if (g->node.v[n]->output.n == 1 && oq_str_eq(g->node.v[n]->output.v[0], r->output))
+                    at->truth_stop = (uint32_t)n;
+        }
+    }
+}
+
+/* Sites that both graphs can stop at, in the order of the graph; the others remain in l->sites. */
+static onq_code divide_sites(learner *l, onq_error *err) {
+    size_t rest = 0;
+    for (size_t i = 0; i < l->sites.n; i++) {
+        site *s = l->sites.v[i];
+        if (s->inputs.n != 1 || s->stop == OQ_NO_NODE || s->truth_stop == OQ_NO_NODE) {
+            l->sites.v[rest++] = s;
+            continue;
+        }
+        OQ_TRY_ALLOC(OQ_PUSH(&l->arena, &l->stepped, s), err);
+        for (size_t k = l->stepped.n - 1; k > 0 && l->stepped.v[k - 1]->stop > s->stop; k--) {
+            l->stepped.v[k] = l->stepped.v[k - 1];
+            l->stepped.v[k - 1] = s;
+        }
+    }
+    l->sites.n = rest;
+    return ONQ_OK;
+}
+
+static onq_code new_stepper(learner *l, oq_model_proto *proto, bool floats, oq_stepper **out,
+                            onq_error *err) {
+    uint32_t *stops = OQ_NEW_ARRAY(&l->arena, uint32_t, l->stepped.n + 1);
+    OQ_TRY_ALLOC(stops != NULL, err);
+    for (size_t i = 0; i < l->stepped.n; i++)
+        stops[i] = floats ? l->stepped.v[i]->truth_stop : l->stepped.v[i]->stop;
+    oq_stepper_options o = {.slice = {.engine = l->job->engine,
+                                      .session = l->job->session,
+                                      .model = l->job->model,
+                                      .proto = proto},
+                            .stops = stops,
+                            .n_stops = l->stepped.n,
+                            .memory = l->job->memory / 2};
+    o.slice.session.n_threads = OQ_THREADS_RUNTIME;
+    return oq_stepper_new(&o, l->job->source, out, err);
+}
+
+static onq_code check_input(const learner *l, const oq_datum *d, onq_error *err) {
+    const oq_dtype_info *info = oq_dtype_find(d->dtype);
+    if (d->kind == OQ_DATUM_TENSOR && info != NULL && info->cls == OQ_CLASS_REAL && d->rank > 0 &&
+        (uint64_t)d->dims[d->rank - 1] == l->at->k)
+        return ONQ_OK;
+    return oq_fail(err, ONQ_E_INVALID, "tensor '%.*s' does not have %llu channels of numbers",
+                   OQ_STR(l->at->inputs.v[0]), (unsigned long long)l->at->k);
+}
+
+static onq_code keep_float(void *ctx, size_t sample, const oq_datum *d, onq_error *err) {
+    learner *l = ctx;
+    OQ_TRY(check_input(l, d, err));
+    return oq_datum_copy(&l->kept, d, &l->was[sample], err);
+}
+
+static onq_code add_both(void *ctx, size_t sample, const oq_datum *d, onq_error *err) {
+    learner *l = ctx;
+    const oq_datum *was = &l->was[sample];
+    oq_arena_release(&l->scratch);
+    oq_arena_init(&l->scratch, &l->job->model->env->alloc);
+    OQ_TRY(check_input(l, d, err));
+    if (d->count == 0 || was->count != d->count)
+        return ONQ_OK;
+    const float *x = oq_datum_floats(d, &l->scratch), *y = oq_datum_floats(was, &l->scratch);
+    OQ_TRY_ALLOC(x != NULL && y != NULL, err);
+    return oq_hessian_add(&l->at->hessian, x, y, (size_t)(d->count / l->at->k), (size_t)l->at->k,
+                          err);
+}
+
+static onq_code make_weights(learner *l, site *s, onq_error *err);
+
+static onq_code step_site(learner *l, size_t i, onq_error *err) {
+    site *s = l->at = l->stepped.v[i];
+    const size_t n = oq_stepper_samples(l->floats);
+    oq_arena_init(&l->kept, &l->job->model->env->alloc);
+    l->was = OQ_NEW_ARRAY(&l->kept, oq_datum, n + 1);
+    onq_code rc = l->was != NULL ? oq_hessian_init(&s->hessian, &l->linear, l->pool,
+                                                   &l->job->model->env->alloc, (size_t)s->k, true,
+                                                   err)
+                                 : oq_fail_nomem(err);
+    if (rc == ONQ_OK)
+        rc = oq_stepper_go(l->floats, i, &s->inputs.v[0], 1, keep_float, l, err);
+    if (rc == ONQ_OK)
+        rc = oq_stepper_go(l->made, i, &s->inputs.v[0], 1, add_both, l, err);
+    oq_arena_release(&l->kept);
+    l->job->n_few += s->hessian.rows < s->k;
+    if (rc == ONQ_OK)
+        rc = make_weights(l, s, err);
+    oq_hessian_release(&s->hessian);
+    return rc;
+}
+
+static onq_code step_sites(learner *l, oq_model *truth, onq_error *err) {
+    if (l->stepped.n == 0)
+        return ONQ_OK;
+    OQ_TRY(new_stepper(l, truth->proto, true, &l->floats, err));
+    OQ_TRY(new_stepper(l, l->job->model->proto, false, &l->made, err));
+    for (size_t i = 0; i < l->stepped.n; i++) {
+        OQ_TRY(oq_progress(l->job->model->env, "rounding layers", i, l->stepped.n, err));
+        OQ_TRY(step_site(l, i, err));
+    }
+    l->job->n_layers = l->stepped.n;
+    l->job->n_samples = oq_stepper_samples(l->made);
+    return ONQ_OK;
+}
+
+/* ---- all of them ---- */
+
 static onq_code make_weights(learner *l, site *s, onq_error *err) {
     const oq_nb_learned learned = {
         .hessian = &s->hessian, .job = l->job, .linear = &l->linear, .pool = l->pool};
@@ -166,9 +328,7 @@ static onq_code make_weights(learner *l, site *s, onq_error *err) {
     return ONQ_OK;
 }
 
-static onq_code run(learner *l, oq_model *truth, const oq_nb_made *made, onq_error *err) {
-    OQ_TRY(oq_pool_new(l->job->model->env, &l->pool, err));
-    OQ_TRY(find_sites(l, made, err));
+static onq_code fill_rest(learner *l, oq_model *truth, onq_error *err) {
     onq_code rc = ONQ_OK;
     for (; l->from < l->sites.n && rc == ONQ_OK; l->from = l->to) {
         rc = choose_sites(l, err);
@@ -186,6 +346,16 @@ static onq_code run(learner *l, oq_model *truth, const oq_nb_made *made, onq_err
     return rc;
 }
 
+static onq_code run(learner *l, oq_model *truth, const oq_nb_made *made, onq_error *err) {
+    OQ_TRY(oq_pool_new(l->job->model->env, &l->pool, err));
+    OQ_TRY(find_sites(l, made, err));
+    OQ_TRY(find_made(l, l->job->model->proto->graph, err));
+    find_float(l, truth->proto->graph, made);
+    OQ_TRY(divide_sites(l, err));
+    OQ_TRY(fill_rest(l, truth, err)); /* before they are run */
+    return step_sites(l, truth, err);
+}
+
 onq_code oq_nb_learn(oq_nb_learn_job *job, oq_model_proto *truth, oq_nb_made *made,
                      onq_error *err) {
     learner l = {.job = job};
@@ -195,6 +365,8 @@ onq_code oq_nb_learn(oq_nb_learn_job *job, oq_model_proto *truth, oq_nb_made *ma
     oq_arena_init(&l.scratch, &job->model->env->alloc);
     oq_linear_open(&l.linear, false);
     const onq_code rc = run(&l, &shell, made, err);
+    oq_stepper_free(l.floats);
+    oq_stepper_free(l.made);
     oq_pool_free(l.pool);
     oq_arena_release(&l.scratch);
     oq_arena_release(&l.arena);

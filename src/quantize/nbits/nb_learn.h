@@ -2,9 +2,12 @@
  * nb_learn.h — methods that look at what a weight's inputs are: samples run through the float
  * model, and every weight is quantized as soon as enough is known of its inputs.
  *
- *     gptq  Hessians of the inputs, as many at a time as memory holds (quantize/rounding): one run
- *           over the samples for each such group. The integers are made here, not when the model is
- *           written.
+ *     gptq  Hessians of the inputs (quantize/rounding), one layer after another: a layer meets what
+ *           the quantized layers before it make of the samples, and is rounded towards what it made
+ *           of them as float. Both models run in slices (engine/slice/stepper.h), so that only a
+ *           layer of each is in memory. Weights in inner graphs, and those that several nodes read,
+ *           see the inputs of the float model, as many Hessians at a time as memory holds. The
+ *           integers are made here, not when the model is written.
  *     awq   the mean magnitude of each channel: channels with large inputs are scaled up before
  *           they are rounded, and what they meet is scaled down, in the node before where that can
  *           be (Lin and others, 2023). Then each block gets the range that loses least.
@@ -30,11 +33,13 @@ typedef struct oq_nb_learn_job {
     oq_source *source; /* read from its beginning, more than once */
     oq_session_options session;
     oq_nb_config *config;
-    uint64_t memory;                         /* for Hessians */
+    uint64_t memory;                         /* for Hessians, and activations that are kept */
     double damp;                             /* --percdamp */
     bool act_order, search_range, one_scale; /* --actorder, --mse, not --perchannel */
     size_t n_scaled, n_folded;               /* out, awq: tensors, and those that need no node */
     size_t n_passes;                         /* out: runs over the samples */
+    size_t n_layers, n_samples;              /* out, gptq: layer by layer, and with so many */
+    size_t n_few;                            /* out: of them met fewer rows than they have inputs */
 } oq_nb_learn_job;
 
 /* gptq: makes the weights of `made` that wait for samples. `truth` is the graph before it was

@@ -1,7 +1,7 @@
 /*
  * nb_task.c — weights as panels of floats, results as packed integers.
  */
-#include "quantize/nbits/nb_task.h"
+#include "quantize/nbits/nb_import.h"
 
 #include "base/text/real.h"
 #include "quantize/number/qweight.h"
@@ -64,6 +64,8 @@ onq_code oq_nb_task_measure(oq_nb_task *t, onq_error *err) {
 
 /* Gives back the pages of the elements [from, to). */
 static void drop(const oq_nb_task *t, uint64_t from, uint64_t to) {
+    if (t->from != NULL)
+        return;
     oq_weight_drop(t->file, t->data, from * real_size(t), to * real_size(t));
 }
 
@@ -110,7 +112,10 @@ static void load_turned(const oq_nb_task *t, oq_nb_panel *p, uint64_t first, siz
     for (size_t c = 0; c < p->cols; c++)
         for (size_t r = 0; r < rows;) {
             const size_t now = rows - r < OQ_COUNT(column) ? rows - r : OQ_COUNT(column);
-            oq_reals_read(t->real, t->data.p, first + c * t->stride_n + r, now, column);
+            if (t->from != NULL)
+                oq_nb_source_read(t->from, p->n0 + c, p->b * t->block + r, now, column);
+            else
+                oq_reals_read(t->real, t->data.p, first + c * t->stride_n + r, now, column);
             for (size_t i = 0; i < now; i++)
                 p->room[(r + i) * OQ_NB_TILE + c] = column[i];
             r += now;

@@ -46,6 +46,7 @@ typedef struct oq_nb_task {
     oq_dtype real;
     oq_span data;
     const oq_file *file; /* the mapping `data` lies in, or NULL */
+    const struct oq_nb_source *from; /* --weights: read in place of `data`, column by column */
     uint64_t batch, k, n, stride_k, stride_n;
 
     /* how it is quantized */

@@ -2,6 +2,7 @@
  * nb_weight.c — how a weight is quantized for its node: decided here, with its row of the plan, and
  * put into the graph by nb_emit.c.
  */
+#include "quantize/nbits/nb_import.h"
 #include "quantize/nbits/nb_run.h"
 
 /* The address of a tensor as a key. */
@@ -48,7 +49,21 @@ static void set_extras(oq_nb_state *r, oq_nb_task *t) {
 
 static onq_code begin(oq_nb_state *r, const oq_nb_weight *w, oq_nb_rule rule, const oq_nb_how *how,
                       uint64_t block, oq_nb_task *t, onq_error *err) {
-    OQ_TRY(oq_nb_task_init(t, r->job->model, w->tensor, w->batch, w->k, w->n, w->turned, err));
+    const oq_nb_source *from =
+        r->config->import != NULL ? oq_nb_import_find(r->config->import, w->tensor->name) : NULL;
+    if (from == NULL)
+        OQ_TRY(oq_nb_task_init(t, r->job->model, w->tensor, w->batch, w->k, w->n, w->turned, err));
+    else /* rows of K numbers */
+        *t = (oq_nb_task){.name = w->tensor->name,
+                          .real = (oq_dtype)w->tensor->data_type.v,
+                          .from = from,
+                          .batch = w->batch,
+                          .k = w->k,
+                          .n = w->n,
+                          .stride_k = 1,
+                          .stride_n = w->k,
+                          .ratio = 1.0,
+                          .alloc = &r->job->model->env->alloc};
     t->method = how->method;
     t->rule = rule;
     t->bits = how->bits;

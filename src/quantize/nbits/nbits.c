@@ -6,6 +6,7 @@
 #include "onnx/check/check.h"
 #include "onnx/operators.h"
 #include "onnx/tidy.h"
+#include "quantize/nbits/nb_import.h"
 #include "quantize/nbits/nb_run.h"
 
 /* ---- configuration ---- */
@@ -139,6 +140,29 @@ static const char *apply_share(const oq_nb_state *r, oq_nb_choice *c, const oq_t
     return NULL;
 }
 
+/* Blocks of --weights that stay as they are decide how the weight is quantized. Their rows lie along
+ * K: blocks of a table along another axis are made anew. */
+static void apply_import(const oq_nb_state *r, oq_nb_choice *c) {
+    oq_nb_import *im = r->config->import;
+    const oq_nb_source *s = im != NULL ? oq_nb_import_find(im, c->weight.tensor->name) : NULL;
+    if (s == NULL)
+        return;
+    unsigned bits = 0;
+    const oq_nb_method *method = im->exact && !r->config->qdq && c->weight.k == s->k
+                                     ? oq_nb_import_method(s, &bits)
+                                     : NULL;
+    const bool gathers = oq_node_is(c->node, "Gather");
+    if (method == NULL || (gathers && (method->real_zero || (bits != 4 && !r->config->all_weights)))) {
+        im->n_anew++;
+        return;
+    }
+    im->n_exact++;
+    c->how.method = method;
+    c->how.bits = bits;
+    c->how.block = 32;
+    c->how.symmetric = !method->real_zero;
+}
+
 /* These set c->weight and c->why, which stays NULL where the node is quantized. */
 static void take_matmul(const oq_nb_state *r, oq_nb_choice *c) {
     oq_nb_weight *w = &c->weight;
@@ -150,6 +174,8 @@ static void take_matmul(const oq_nb_state *r, oq_nb_choice *c) {
     if (c->why == NULL && (c->how.method->as_intel || r->config->bnb4) && w->tensor->dims.n > 2 &&
         !r->config->all_weights)
         c->why = r->config->bnb4 ? "its weight is not a matrix" : OQ_NB_WHY_BATCH;
+    if (c->why == NULL)
+        apply_import(r, c);
     if (c->why == NULL)
         c->why = apply_share(r, c, w->tensor);
 }
@@ -172,6 +198,8 @@ static void take_gemm(const oq_nb_state *r, oq_nb_choice *c) {
         return;
     w->turned = oq_gemm_turns_b(n);
     c->why = w->tensor->dims.n == 2 ? check_matrix(r, w) : "its weight is not a matrix";
+    if (c->why == NULL)
+        apply_import(r, c);
     if (c->why == NULL)
         c->why = apply_share(r, c, w->tensor);
 }
@@ -214,6 +242,8 @@ static void take_gather(const oq_nb_state *r, oq_nb_choice *c) {
     if (c->how.method->real_zero)
         return;
     c->why = check_table(r, c);
+    if (c->why == NULL)
+        apply_import(r, c);
     if (c->why == NULL)
         c->why = apply_share(r, c, w->tensor);
     if (c->why != NULL)

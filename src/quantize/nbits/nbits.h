@@ -78,6 +78,7 @@ typedef struct oq_nb_config {
     OQ_VEC(oq_nb_share) shares;
     oq_map share_map; /* name of a weight -> index in shares */
     OQ_VEC(oq_nb_mean) means;
+    struct oq_nb_import *import; /* --weights (nb_import.h); or NULL */
 } oq_nb_config;
 
 void oq_nb_config_init(oq_nb_config *c, oq_qconfig *lists);

@@ -56,7 +56,7 @@ onq_code oq_round_target(const oq_hessian *h, const float *w, size_t n, double r
     target t = {
         .h = h, .w = w, .n = n, .ridge = ridge * sum / (double)k, .u = u, .out = out, .b = b};
     if (rc == ONQ_OK && !(sum > 0 && isfinite(sum))) {
-        memcpy(out, w, k * n * sizeof *out); /* nothing was ever seen */
+        memmove(out, w, k * n * sizeof *out); /* nothing was ever seen */
         goto done;
     }
     if (rc == ONQ_OK) {
