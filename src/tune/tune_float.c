@@ -9,6 +9,7 @@
 #include <math.h>
 
 /* A rewrite lets integers do more, so noise alone does not drop it. */
+#define FLOAT_PART    0.15
 #define SLOWER        1.04
 #define EXACT_SAMPLES 2 /* of each fold */
 
@@ -80,6 +81,11 @@ static onq_code prepare(oq_tune *t, unsigned sets, const char *name, const char 
     return ONQ_OK;
 }
 
+/* Of a limited time float has a part, and integers the rest. */
+static bool has_time(const oq_tune *t) {
+    return t->deadline <= 0 || oq_seconds() - t->begin < FLOAT_PART * (t->deadline - t->begin);
+}
+
 /* All that apply, without each of those that make it slower. */
 static onq_code drop_slow_rewrites(oq_tune *t, unsigned sets, oq_candidate *plain,
                                    oq_candidate **best, onq_error *err) {
@@ -92,7 +98,7 @@ static onq_code drop_slow_rewrites(oq_tune *t, unsigned sets, oq_candidate *plai
     for (unsigned i = 0; i < OQ_COUNT(set_words); i++) {
         const unsigned fewer = kept & ~(1U << i);
         oq_candidate *c = plain;
-        if (fewer == kept)
+        if (fewer == kept || !has_time(t))
             continue;
         if (fewer != 0)
             OQ_TRY(prepare(t, fewer, NULL, NULL, &c, err));
