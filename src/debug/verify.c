@@ -53,9 +53,22 @@ static onq_code take(onq_code rc, oq_verify_end end, oq_verdict *v, onq_error *e
     return ONQ_OK;
 }
 
+/* What a run gave against what float gave. */
+static void add_run(const oq_roles *roles, const oq_record_run *run, const oq_outputs *out,
+                    size_t n, oq_agree *sums, oq_verdict *v) {
+    const oq_language *l = &roles->language;
+    for (size_t k = 0; k < run->n_outputs && k < out->n && k < n; k++)
+        add(&sums[k], &run->outputs[k], &out->v[k]);
+    if (!v->speaks || l->logits >= run->n_outputs || l->logits >= out->n)
+        return;
+    const oq_lm_text text = {.ids = l->causal ? &run->inputs[l->ids] : NULL,
+                             .mask = l->mask != OQ_NOWHERE ? &run->inputs[l->mask] : NULL};
+    oq_lm_add(&v->text, &text, &run->outputs[l->logits], &out->v[l->logits]);
+}
+
 /* Runs all of the record and adds up what its outputs say; a run that fails is the verdict. */
-static onq_code run_all(oq_session *s, const oq_record *r, oq_agree *sums, oq_verdict *v,
-                        onq_error *err) {
+static onq_code run_all(oq_session *s, const oq_record *r, const oq_roles *roles, oq_agree *sums,
+                        oq_verdict *v, onq_error *err) {
     for (size_t i = 0; i < r->runs.n; i++) {
         const oq_record_run *run = &r->runs.v[i];
         oq_outputs out = {0};
@@ -64,16 +77,15 @@ static onq_code run_all(oq_session *s, const oq_record *r, oq_agree *sums, oq_ve
                     v, err));
         if (v->end != OQ_VERIFY_GOOD)
             return ONQ_OK;
-        for (size_t k = 0; k < run->n_outputs && k < out.n && k < s->outputs.n; k++)
-            add(&sums[k], &run->outputs[k], &out.v[k]);
+        add_run(roles, run, &out, s->outputs.n, sums, v);
         v->n_runs++;
     }
     v->ran = v->n_runs > 0;
     return ONQ_OK;
 }
 
-static void judge_all(const oq_session *s, const oq_record *r, const oq_agree *sums,
-                      oq_verdict *v) {
+static void judge_all(const oq_session *s, const oq_record *r, const oq_roles *roles,
+                      const oq_agree *sums, oq_verdict *v) {
     const oq_record_run *first = &r->runs.v[0];
     for (size_t i = 0; i < first->n_outputs && i < s->outputs.n; i++) {
         if (sums[i].wrecked) {
@@ -84,6 +96,8 @@ static void judge_all(const oq_session *s, const oq_record *r, const oq_agree *s
                 OQ_STR(s->outputs.v[i].name));
             return;
         }
+        if (roles->states[i] && roles->n_states < s->outputs.n)
+            continue; /* no answer of the model */
         const bool scores = has_scores(&first->outputs[i]) || (i == 0 && r->classes);
         judge(&sums[i], s->outputs.v[i].name, scores, v);
     }
@@ -92,20 +106,21 @@ static void judge_all(const oq_session *s, const oq_record *r, const oq_agree *s
 static onq_code run(oq_session *s, const oq_session_options *how, const oq_record *r, oq_verdict *v,
                     onq_error *err) {
     const onq_allocator *alloc = &s->engine->env->alloc;
-    const size_t size = (s->outputs.n + 1) * sizeof(oq_agree);
     bool random = false;
     if (r == NULL || r->runs.n == 0 || r->runs.v[0].n_inputs != s->inputs.n)
         return ONQ_OK;
     OQ_TRY(oq_model_is_random(how->model, &random, err));
-    oq_agree *sums = oq_alloc(alloc, size);
-    if (sums == NULL)
-        return oq_fail_nomem(err);
-    memset(sums, 0, size);
-    const onq_code rc = run_all(s, r, sums, v, err);
-    if (rc == ONQ_OK && v->ran && !random)
-        judge_all(s, r, sums, v);
-    oq_free(alloc, sums, size);
-    return rc;
+    OQ_SCRATCH(arena, alloc);
+    oq_roles roles;
+    OQ_TRY(oq_roles_find(&arena, &s->inputs, &s->outputs, &roles, err));
+    v->n_states = roles.n_states;
+    v->speaks = roles.language.is;
+    oq_agree *sums = OQ_NEW_ARRAY(&arena, oq_agree, s->outputs.n + 1);
+    OQ_TRY_ALLOC(sums != NULL, err);
+    OQ_TRY(run_all(s, r, &roles, sums, v, err));
+    if (v->ran && !random)
+        judge_all(s, r, &roles, sums, v);
+    return ONQ_OK;
 }
 
 onq_code oq_verify(oq_engine *e, const oq_session_options *how, const oq_record *r, oq_verdict *v,

@@ -7,6 +7,7 @@
 #define OQ_DEBUG_VERIFY_H
 
 #include "engine/engine.h"
+#include "samples/language.h"
 #include "samples/record.h"
 
 typedef enum oq_verify_end {
@@ -31,6 +32,9 @@ typedef struct oq_verdict {
     size_t n_runs;       /* of the record */
     uint64_t rows, same; /* of the first output that has rows of scores: how many, and how many have
                           * their largest where float has it */
+    size_t n_states;     /* outputs that are states, and not judged */
+    bool speaks;         /* a language model, and this is its score: */
+    oq_lm_score text;
 } oq_verdict;
 
 /* Opens a session as `how` says (model, provider, custom operators, level) and runs the record, if

@@ -199,6 +199,12 @@ static void tell_json(const oq_quant *q) {
             oq_jw_real(w, "top1_agreement", (double)d->verdict.same / (double)d->verdict.rows);
         if (!isnan(d->confidence))
             oq_jw_real(w, "float_confidence", d->confidence);
+        if (d->verdict.speaks && d->verdict.text.rows > 0) {
+            oq_jw_real(w, "kl", oq_lm_kl(&d->verdict.text));
+            oq_jw_real(w, "top1", oq_lm_top1(&d->verdict.text));
+            oq_jw_real(w, "perplexity", oq_lm_perplexity(&d->verdict.text));
+            oq_jw_real(w, "perplexity_float", oq_lm_perplexity_truth(&d->verdict.text));
+        }
         oq_jw_bool(w, "poor", oq_quant_is_poor(q));
         oq_jw_cstr(w, "verdict", oq_verify_grade_text(grade_of(q)));
         tell_next_json(q, w);
@@ -246,6 +252,10 @@ static void tell_figure(const oq_quant *q) {
     if (v->rows > 0)
         oq_buf_addf(text, ", the same top-1 in %llu of %llu row%s", (unsigned long long)v->same,
                     (unsigned long long)v->rows, OQ_NOUN_S(v->rows));
+    if (v->speaks && v->text.rows > 0)
+        oq_buf_addf(text, ", KL %.4f, the same token first in %llu of %llu row%s",
+                    oq_lm_kl(&v->text), (unsigned long long)v->text.same,
+                    (unsigned long long)v->text.rows, OQ_NOUN_S(v->text.rows));
     oq_buf_addf(text, ", %s\n",
                 q->job->samples_are_constant ? "which says nothing of real data" : meaning[grade]);
 }
