@@ -159,6 +159,9 @@ onq_code oq_iso_send_sample(const oq_iso_end *e, const onq_env *env, oq_feed *fe
         rc = oq_iso_send(e, OQ_ISO_NONE, NULL, 0, err);
     } else {
         oq_iso_put(&b, sample.all.n);
+        oq_iso_put(&b, !sample.last      ? ONQ_READER_STEP
+                       : sample.step > 0 ? ONQ_READER_LAST
+                                         : ONQ_READER_SAMPLE);
         for (size_t i = 0; i < sample.all.n; i++)
             put_datum(&b, &sample.all.v[i]);
         rc = oq_iso_send_buf(e, OQ_ISO_SAMPLE, &b, err);

@@ -116,14 +116,14 @@ static int next_sample(void *ctx, const onq_tensor **inputs, size_t *n_inputs) {
     if (kind != OQ_ISO_SAMPLE)
         return kind == OQ_ISO_NONE ? 0 : -1;
     oq_iso_body b = oq_iso_read(&w->sample);
-    const uint64_t n = oq_iso_get(&b);
+    const uint64_t n = oq_iso_get(&b), mark = oq_iso_get(&b);
     onq_tensor *all = n <= b.left ? OQ_NEW_ARRAY(&w->sample_arena, onq_tensor, n + 1) : NULL;
     for (uint64_t i = 0; all != NULL && i < n; i++)
         if (!get_tensor(w, &b, &all[i]))
             return -1;
     *inputs = all;
     *n_inputs = (size_t)n;
-    return all != NULL ? 1 : -1;
+    return all != NULL && mark <= ONQ_READER_STEP ? (int)mark : -1;
 }
 
 static int rewind_samples(void *ctx) {
