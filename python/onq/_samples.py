@@ -17,6 +17,7 @@ from ._model import is_proto
 from ._tensors import as_array, dtype_of, fill_all, number_named
 
 _KEEP_BYTES = 1 << 30
+_END, _SAMPLE, _LAST, _STEP = range(4)  # ONQ_READER_ in onq.h
 
 
 def next_function(reader: object) -> Callable[[], object]:
@@ -84,7 +85,8 @@ class Samples:
         self._model = model
         self._types: dict[str, np.dtype] | None = None
         self._next = next_function(reader)
-        self._kept: list[dict[str, np.ndarray]] | None = [] if may_rewind else None
+        self._kept: list[tuple[dict[str, np.ndarray], int]] | None = [] if may_rewind else None
+        self._steps: list[object] = []  # of the sequence that was read last
         self._bytes = 0
         self._replay: Iterator[dict[str, np.ndarray]] | None = None
         self._view: tuple = ()
@@ -100,13 +102,14 @@ class Samples:
 
     def _call_next(self, _ctx, inputs, n_inputs) -> int:
         try:
-            arrays = self._take()
-            if arrays is None:
-                return 0
+            taken = self._take()
+            if taken is None:
+                return _END
+            arrays, mark = taken
             self._view = fill_all(arrays, strided=True)
             inputs[0] = c.cast(self._view[0], c.POINTER(L.Tensor))
             n_inputs[0] = len(arrays)
-            return 1
+            return mark
         except BaseException as e:  # noqa: BLE001 - it is raised again when the job has ended
             self.failure = e
             return -1
@@ -117,14 +120,24 @@ class Samples:
             self._types = {} if self._model is None else input_types(self._model)
         return self._types.get(name)
 
-    def _take(self) -> dict[str, np.ndarray] | None:
+    def _take(self) -> tuple[dict[str, np.ndarray], int] | None:
+        """The next sample, and whether it is a step of a sequence: a list or tuple of samples is one."""
         if self._replay is not None:
             return next(self._replay, None)
-        try:
-            self.reading = True
-            sample = self._next()
-        finally:
-            self.reading = False
+        mark = _SAMPLE
+        if self._steps:
+            sample = self._steps.pop(0)
+            mark = _STEP if self._steps else _LAST
+        else:
+            try:
+                self.reading = True
+                sample = self._next()
+            finally:
+                self.reading = False
+            if isinstance(sample, (list, tuple)) and sample:
+                self._steps = list(sample)
+                sample = self._steps.pop(0)
+                mark = _STEP if self._steps else _SAMPLE
         if not sample:
             return None
         try:
@@ -133,16 +146,16 @@ class Samples:
             raise TypeError(f"sample {self.count}: {e}") from e
         self.count += 1
         if self._kept is not None:
-            self._keep(arrays)
-        return arrays
+            self._keep(arrays, mark)
+        return arrays, mark
 
-    def _keep(self, arrays: dict[str, np.ndarray]) -> None:
+    def _keep(self, arrays: dict[str, np.ndarray], mark: int) -> None:
         self._bytes += sum(a.nbytes for a in arrays.values())
         if self._bytes > _KEEP_BYTES and callable(getattr(self._reader, "rewind", None)):
             self._kept = None
         else:
             # A reader may use one buffer for all samples.
-            self._kept.append({name: a.copy() for name, a in arrays.items()})
+            self._kept.append(({name: a.copy() for name, a in arrays.items()}, mark))
 
     def _call_rewind(self, _ctx) -> int:
         try:
