@@ -254,12 +254,35 @@ static void ratios(void **state) {
     assert_true(isinf(oq_ratio_bound(&lost)));
 }
 
+/* Every error against every margin; an error twice as large as any; a margin smaller than any. */
+static void flips(void **state) {
+    const float margins[] = {1, 2, 4}, errors[] = {0.5F, 3, 0};
+    const oq_flips f = {margins, errors, 3};
+    double chance[3], hit[3];
+    bm b;
+    onq_error err = ONQ_ERROR_INIT;
+    (void)state;
+    bm_begin(&b, NULL, 13);
+    assert_ok(oq_flips_chances(&f, b.a, false, chance, &err), err);
+    assert_float_equal(chance[0], 1.0 / 3, 1e-12);
+    assert_float_equal(chance[1], 1.0 / 3, 1e-12);
+    assert_float_equal(chance[2], 0, 1e-12);
+    assert_ok(oq_flips_chances(&f, b.a, true, chance, &err), err);
+    assert_float_equal(chance[0], 2.0 / 4, 1e-12);
+    assert_float_equal(chance[2], 1.0 / 4, 1e-12); /* 6 is larger than 4 */
+    assert_ok(oq_flips_hits(&f, b.a, hit, &err), err);
+    assert_float_equal(hit[0], 0, 1e-12);
+    assert_float_equal(hit[1], 2.0 / 3, 1e-12);
+    assert_float_equal(oq_flips_unseen(&f), (0.5 + 1 + 0) / 3 / 4, 1e-12);
+    bm_end(&b);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(outputs),    cmocka_unit_test(default_targets),
         cmocka_unit_test(folds),      cmocka_unit_test(order_does_not_matter),
         cmocka_unit_test(one_sample), cmocka_unit_test(student),
-        cmocka_unit_test(ratios),
+        cmocka_unit_test(ratios),     cmocka_unit_test(flips),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
