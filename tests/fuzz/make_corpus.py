@@ -206,9 +206,10 @@ def config_files():
     yield 7, "nodes", {node: {"bits": 4, "group_size": 16, "scheme": "asym"}, "other": "fp32"}, mm
     yield 8, "inputs", {first.input[0]: [128, 0.25]}, mm
     yield 9, "outputs", {first.output[0]: [0, 0.125]}, mm
-    row = {"agreement": "0.5", "expected": "1", "spread": "0", "sqnr": "20.25", "cosine": "inf", "objective": "1",
-           "accuracy": "0.75", "metric": "nan", "ms": "1.5", "size": 7}
-    yield 10, "state", {"format": "onq auto 1", "job": "a job", "rows": {"a": row, "b": {"why_not": "no"}}}, None
+    metrics = ("agreement", "sample_agreement", "sqnr", "cosine", "iou", "kl", "perplexity_rise", "accuracy_drop", "metric")
+    row = {name + end: value for name in metrics for end, value in (("", "20.25"), ("_bound", "inf"))}
+    row |= {"expected": "1", "objective": "1", "worst_tenth": "0.5", "accuracy": "nan", "ms": "1.5", "ms_noise": "0.1", "size": 7}
+    yield 10, "state", {"format": "onq auto 2", "job": "a job", "rows": {"a": row, "b": {"why_not": "no"}}}, None
     yield 11, "labels", npy(np.array([1, 2], np.int64)), None
 
 
