@@ -5,7 +5,6 @@
 #include "api/options/command.h"
 #include "api/options/shared_rows.h"
 #include "onnx/compare/compare.h"
-#include "onnx/tidy.h"
 #include "quantize/convert/convert.h"
 
 #include <stdio.h>
@@ -173,7 +172,6 @@ static void report(oq_job *job, const tally *t, bool strict) {
 /* The model as the float one that it stands for, and the parameters of its activations. */
 static onq_code lift(oq_job *job, oq_model *m, oq_plan *params, onq_error *err) {
     oq_plan_init(params, &job->arena);
-    OQ_TRY(oq_model_sort_all(m, NULL, err));
     oq_convert_job convert = {
         .model = m, .to = OQ_TO_FLOAT, .clips = OQ_CLIPS_NONE, .lossy = true, .plan = params};
     const onq_code rc = oq_convert_run(&convert, err);
@@ -253,9 +251,12 @@ static onq_code run_diff(oq_job *job, onq_error *err) {
     OQ_TRY(read_ignored(&t, &how.rename, &form, err));
     t.ignored[OQ_DIFF_OPSET] |= form; /* forms need opsets of their own */
     oq_model *a = NULL, *b = NULL;
-    onq_code rc = oq_job_open(job, oq_opt_operand(job->opts, 0), &a, err);
+    /* What is converted must be sound, and in order. */
+    onq_code (*const open)(oq_job *, const char *, oq_model **, onq_error *) =
+        form ? oq_job_open_sound : oq_job_open;
+    onq_code rc = open(job, oq_opt_operand(job->opts, 0), &a, err);
     if (rc == ONQ_OK)
-        rc = oq_job_open(job, oq_opt_operand(job->opts, 1), &b, err);
+        rc = open(job, oq_opt_operand(job->opts, 1), &b, err);
     if (rc == ONQ_OK)
         rc = compare(&t, &how, form, a, b, err);
     if (rc == ONQ_OK)
