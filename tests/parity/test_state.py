@@ -210,6 +210,18 @@ def test_bench_judges_texts(made, tmp_path):
     assert sorted(x["name"] for x in agreement["states"]) == ["present.0.key", "present.0.value"]
 
 
+def test_bench_decodes(made, tmp_path):
+    """The table of positions has 128 rows: longer texts have no figure."""
+    model, data = made / "decoder.onnx", store_texts(tmp_path / "texts", texts(n=1))
+    found = json.loads(onq("bench", model, "--data", data, "--runs", 1, "--decode", "--json").stdout)["models"][0]
+    assert [x["length"] for x in found["decode"]] == [1, 128, 1024]
+    assert found["decode"][0]["prefill_tokens_per_second"] > 0 and found["decode"][0]["decode_tokens_per_second"] > 0
+    assert all("decode_tokens_per_second" not in x for x in found["decode"][1:])
+    signal = store(tmp_path / "x.npz", signals())
+    r = onq("bench", made / "gru.onnx", "--data", signal, "--steps_axis", 0, "--runs", 1, "--decode", check=False)
+    assert r.returncode == 2 and "--decode is for decoders with states" in r.stderr
+
+
 def test_every_command_takes_sequences(made, tmp_path):
     model, data = made / "decoder.onnx", store_texts(tmp_path / "texts", texts())
     source = ["--data", data, "--generate", 3]

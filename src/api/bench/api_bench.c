@@ -6,6 +6,7 @@
  * hits all of them; only the run itself is timed, not the reading of samples. With --throughput
  * they run once more, several samples at once (bench_flight.h).
  */
+#include "api/bench/bench_decode.h"
 #include "api/bench/bench_flight.h"
 #include "api/bench/bench_units.h"
 #include "api/bench/bench_why.h"
@@ -47,6 +48,9 @@ static const onq_option_info rows[] = {
             "Also run several samples at once in a session that shares its threads among them, "
             "and compare runs per second with one sample at a time. With --threads 1 each run has "
             "one thread."),
+    OQ_FLAG("decode", 0, "",
+            "Also measure tokens a second of decoders with states: a text of 1, 128 and 1,024 "
+            "tokens at once, and each token after it with the cache."),
     /* Own sense: what is measured depends on it. */
     OQ_INT("jobs", 'j', "", "0", "0..16", "N",
            "With --throughput: number of samples that run at once; 0 means one for each core."),
@@ -74,6 +78,7 @@ typedef struct contender {
     uint64_t rows, right; /* with labels: seen, and as they say */
     oq_bench_why why;     /* it may be slower than float */
     oq_bench_flight flight;
+    oq_bench_decode decode;
 } contender;
 
 typedef struct bench {
@@ -446,6 +451,8 @@ static void show_json(bench *b, const contender *c) {
     oq_jw_real(w, "throughput", (double)c->times.n / c->total);
     if (c->flight.jobs > 0)
         oq_bench_flight_json(&c->flight, w);
+    if (c->decode.measured)
+        oq_bench_decode_json(&c->decode, w);
     if (c != b->v && b->v[0].session->outputs.n > 0) {
         const size_t worst = c->order[0];
         oq_jw_begin_object(w, "agreement");
@@ -622,6 +629,34 @@ static void show_slow(bench *b, const contender *c) {
     }
 }
 
+static void show_decoding(bench *b, size_t width) {
+    oq_buf *t = &b->job->text;
+    if (!b->v[0].decode.measured)
+        return;
+    oq_buf_addf(t, "\n%-*s", (int)width, "tokens/s");
+    oq_bench_decode_head(t);
+    for (size_t i = 0; i < b->n; i++) {
+        show_name(t, &b->v[i], width);
+        oq_bench_decode_text(&b->v[i].decode, t);
+    }
+}
+
+/* Texts of other lengths, with the cache. */
+static onq_code time_decoding(bench *b, onq_error *err) {
+    for (size_t i = 0; i < b->n; i++) {
+        contender *c = &b->v[i];
+        if (c->walker == NULL || !c->walker->roles.language.is || c->walker->roles.carry.n == 0)
+            return oq_fail(err, ONQ_E_OPTION,
+                           "--decode is for decoders with states, and %s is none", c->path);
+        const oq_sample *s = oq_source_peek(c->source, 0);
+        if (s != NULL)
+            OQ_TRY_IN(oq_bench_decode_run(&c->decode, c->session, c->walker, s, err), err, "%s",
+                      c->path);
+        OQ_TRY(oq_progress(b->job->env, "decode", i + 1, b->n, err));
+    }
+    return ONQ_OK;
+}
+
 static void show_all(bench *b) {
     oq_buf *t = &b->job->text;
     size_t width = 5;
@@ -643,6 +678,7 @@ static void show_all(bench *b) {
     }
     show_flights(b, width);
     show_language(b, width);
+    show_decoding(b, width);
     for (size_t i = 0; i < b->n; i++) {
         show_outputs(b, &b->v[i]);
         show_slow(b, &b->v[i]);
@@ -678,6 +714,8 @@ static onq_code run_contenders(bench *b, onq_error *err) {
     OQ_TRY(time_all(b, err));
     if (oq_opt_flag(b->job->opts, "throughput"))
         OQ_TRY(time_flights(b, err));
+    if (oq_opt_flag(b->job->opts, "decode"))
+        OQ_TRY(time_decoding(b, err));
     show_all(b);
     return ONQ_OK;
 }
