@@ -22,7 +22,7 @@
 /* Of float's time: the least gain of a unit that pays, however badly it was timed. */
 #define MIN_GAIN    0.02
 #define MAX_PROBES  32  /* units that are measured alone */
-#define MAX_FURTHER 12  /* further ways that are */
+#define MAX_FURTHER 20  /* that are, by each further way */
 #define SAFER       0.5 /* of the noise of what was doubted */
 
 typedef struct oq_unit_stage {
@@ -260,11 +260,10 @@ static onq_code probe_plain(stage *s, onq_error *err) {
 /* Further ways for units that make much of the noise, the heaviest first. */
 static onq_code probe_further(stage *s, onq_error *err) {
     double sum = 0;
-    size_t tried = 0;
     for (size_t i = 0; i < s->menus.all.n; i++)
         sum += s->menus.all.v[i].rows[OQ_METHOD_PLAIN].noise;
     for (oq_method w = OQ_METHOD_BOTH; w < OQ_METHODS; w++)
-        for (size_t i = 0; i < s->menus.all.n && oq_tune_goes_on(s->t); i++) {
+        for (size_t i = 0, tried = 0; i < s->menus.all.n && oq_tune_goes_on(s->t); i++) {
             const oq_menu *m = &s->menus.all.v[i];
             const bool fits = (w == OQ_METHOD_BOTH) != m->is_matmul;
             if (!fits || m->rows[w].gain <= 0 || !m->rows[OQ_METHOD_PLAIN].known ||

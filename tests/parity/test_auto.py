@@ -264,6 +264,9 @@ def test_it_goes_on_where_it_stopped(world):
     measured = lambda j: [(c["label"], c.get("sqnr"), c.get("latency_ms")) for c in j["candidates"] if c["options"]["command"] != "float"]
     assert measured(again) == measured(first)
     assert json.loads((folder / "state.json").read_text())["rows"] == rows
+    assert "another search" in auto(folder, "--resume", folder / "state.json", "--target", "sqnr=9", status=1, out="none.onnx").stderr
+    np.savez(folder / "x.npz", x=np.concatenate([x[:39], x[:1]]))
+    assert "another search" in auto(folder, "--resume", folder / "state.json", status=1, out="none.onnx").stderr
     np.savez(folder / "x.npz", x=x[:20])
     assert "another search" in auto(folder, "--resume", folder / "state.json", status=1, out="none.onnx").stderr
     (folder / "state.json").write_text("{}")

@@ -444,6 +444,18 @@ static onq_code answer(oq_auto *a, onq_error *err) {
     return ONQ_OK;
 }
 
+/* Of all samples and of what float makes of them: of another model it is another one. */
+static uint64_t digest(const oq_trials *set) {
+    uint64_t sum = 0;
+    for (size_t i = 0; i < set->all.n; i++) {
+        const oq_trial *x = &set->all.v[i];
+        const oq_sample made = {.inputs = x->outputs, .n_inputs = set->n_outputs};
+        sum = sum * UINT64_C(0x9e3779b97f4a7c15) + oq_sample_hash(&x->sample) +
+              3 * oq_sample_hash(&made);
+    }
+    return sum;
+}
+
 /* What a search must have in common with one that it goes on from. */
 static onq_code open_state(oq_auto *a, onq_error *err) {
     const oq_tune *t = &a->tune;
@@ -454,6 +466,12 @@ static onq_code open_state(oq_auto *a, onq_error *err) {
                 a->choose.signal, t->n_threads,
                 oq_opt_is_set(a->job->opts, "evaluate") ? oq_opt_str(a->job->opts, "evaluate")
                                                         : "");
+    oq_buf_addf(&job, ", digest %016llx, labels %s, float units %zu",
+                (unsigned long long)digest(&a->choose),
+                oq_opt_is_set(a->job->opts, "labels") ? oq_opt_str(a->job->opts, "labels") : "",
+                t->max_float_units);
+    for (size_t i = 0; i < t->targets.n; i++) /* others are not measured */
+        oq_buf_addf(&job, ", %s", oq_metric_of(t->targets.v[i].metric)->name);
     for (size_t i = 0; i < t->n_samples; i++)
         oq_buf_addf(&job, ", %s %s", t->samples[i].name, t->samples[i].value);
     const onq_code rc = job.failed ? oq_fail_nomem(err)
