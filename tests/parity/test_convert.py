@@ -260,6 +260,16 @@ def test_diff_and_inspect(tmp_path):
     assert "conversions" not in json.loads(onq("inspect", case.source, "--json", status=0).stdout)
 
 
+def test_float16(tmp_path):
+    """Float, and then float16 inside; inputs and outputs stay float32."""
+    model = opmodels.mixed(17)
+    case = Case(tmp_path, model, STATIC["qoperator"], opmodels.feeds(model, 1))
+    out = case.convert("float16")
+    assert left(out) == [] and "Cast" in operators(out)
+    assert any(t.data_type == TensorProto.FLOAT16 for t in onnx.load(out).graph.initializer)
+    assert running.sqnr(running.outputs(case.convert("float"), case.samples, False), running.outputs(out, case.samples, False)) > 40
+
+
 def test_lossy(tmp_path):
     """What has no exact counterpart is refused by its name, or converted with its distance."""
     b = opmodels.B(17, seed=5)

@@ -9,16 +9,21 @@
 #include "api/quantizing/quantization.h"
 #include "base/text/number_text.h"
 #include "onnx/codec/schema.h"
+#include "prepare/half.h"
 #include "quantize/choose/encodings.h"
 #include "quantize/convert/convert.h"
 #include "quantize/convert/cv_ranges.h"
 
 /* clang-format off */
-#define FORMS(ROW)                 \
-    ROW("float", OQ_TO_FLOAT)      \
-    ROW("qdq", OQ_TO_QDQ)          \
+/* Float16 is float first, and then that. */
+enum { TO_FLOAT16 = OQ_TO_NBITS + 1 };
+
+#define FORMS(ROW)                    \
+    ROW("float", OQ_TO_FLOAT)         \
+    ROW("qdq", OQ_TO_QDQ)             \
     ROW("qoperator", OQ_TO_QOPERATOR) \
-    ROW("nbits", OQ_TO_NBITS)
+    ROW("nbits", OQ_TO_NBITS)         \
+    ROW("float16", TO_FLOAT16)
 
 #define FORMATS(ROW)                               \
     ROW("aimet-0.6.1", OQ_ENCODINGS_0_6_1)         \
@@ -35,7 +40,8 @@
 
 static const onq_option_info form_rows[] = {
     OQ_ENUM("to", 0, "", "", OQ_CHOICES(FORMS), "FORM",
-            "The form of the result. float: no quantization; qdq: DequantizeLinear and "
+            "The form of the result. float: no quantization; float16: the same, computing in "
+            "float16 where that is possible; qdq: DequantizeLinear and "
             "QuantizeLinear around float operators; qoperator: QLinearConv and other operators of "
             "integers in place of such pairs; nbits: MatMulNBits and GatherBlockQuantized in place "
             "of weights that are dequantized in blocks."),
@@ -71,6 +77,8 @@ typedef struct run {
     oq_quant q;
     oq_convert_job convert;
     const char *to;
+    bool half; /* float16 at the end */
+    oq_half_report halved;
 } run;
 
 static onq_code convert(void *ctx, onq_error *err) {
@@ -82,7 +90,8 @@ static onq_code convert(void *ctx, onq_error *err) {
                           .clips = asked.clips,
                           .lossy = asked.lossy,
                           .plan = &r->q.plan};
-    return oq_convert_run(c, err);
+    OQ_TRY(oq_convert_run(c, err));
+    return r->half ? oq_half_make(r->q.model, OQ_HALF_ALL, &r->halved, err) : ONQ_OK;
 }
 
 /* The parameters of all tensors, by the names that they have in the float model: the plan of a
@@ -192,6 +201,9 @@ static void tell(const run *r, double seconds) {
         oq_buf_addf(&job->text, ", %zu nodes of pairs removed, %zu constants dequantized",
                     c->n_pairs, c->n_weights);
     oq_buf_adds(&job->text, "\n");
+    if (r->half)
+        oq_buf_addf(&job->text, "%zu weights and %zu nodes in float16\n", r->halved.n_weights,
+                    r->halved.n_nodes);
     if (c->n_clips > 0)
         oq_buf_addf(&job->text, "%zu Relu or Clip restored\n", c->n_clips);
     if (c->n_kept > 0)
@@ -216,7 +228,7 @@ static void tell(const run *r, double seconds) {
 /* A model that has nothing to convert is written as it is. */
 static void warn_unchanged(const run *r) {
     const oq_convert_job *c = &r->convert;
-    if (c->n_operators + c->n_pairs + c->n_weights == 0)
+    if (c->n_operators + c->n_pairs + c->n_weights + r->halved.n_weights + r->halved.n_nodes == 0)
         oq_alert(r->q.job->env, "%s: nothing in it had to be converted to %s",
                  oq_job_input(r->q.job), r->to);
 }
@@ -246,11 +258,11 @@ static onq_code run_steps(run *r, onq_error *err) {
     return ONQ_OK;
 }
 
-static onq_code run_to(oq_job *job, oq_convert_to to, const char *name, onq_error *err) {
-    run r = {.to = name};
+static onq_code run_to(oq_job *job, int to, const char *name, onq_error *err) {
+    run r = {.to = name, .half = to == TO_FLOAT16};
     oq_quant_init(&r.q, job, name, convert, &r);
     r.q.fixed_ranges = true;
-    r.convert.to = to;
+    r.convert.to = r.half ? OQ_TO_FLOAT : (oq_convert_to)to;
     r.convert.clips = OQ_CHOSEN(job->opts, "clips", oq_convert_clips, CLIPS);
     r.convert.lossy = oq_opt_flag(job->opts, "lossy");
     const onq_code rc = oq_quant_blame(&r.q, run_steps(&r, err), err);
@@ -259,8 +271,7 @@ static onq_code run_to(oq_job *job, oq_convert_to to, const char *name, onq_erro
 }
 
 static onq_code run_convert(oq_job *job, onq_error *err) {
-    return run_to(job, OQ_CHOSEN(job->opts, "to", oq_convert_to, FORMS),
-                  oq_opt_str(job->opts, "to"), err);
+    return run_to(job, OQ_CHOSEN(job->opts, "to", int, FORMS), oq_opt_str(job->opts, "to"), err);
 }
 
 static onq_code run_dequantize(oq_job *job, onq_error *err) {
