@@ -285,7 +285,7 @@ onq_code oq_calibrate(const oq_cal_job *job, oq_ranges *out, onq_error *err) {
     else
         OQ_GO(oq_runner_samples(&r, job->source, r.start, r.meta.total, err));
     oq_runner_close_sessions(&r); /* their memory is not needed for what follows */
-    oq_runner_tell_of_nan(&r);
+    oq_runner_tell(&r);
     OQ_GO(oq_collect_finish(&r.c, out, err));
 done:
     oq_runner_release(&r);
@@ -298,7 +298,7 @@ onq_code oq_calibrate_part(const oq_cal_job *job, const oq_cal_part *part, const
     onq_code rc = ONQ_OK;
     OQ_GO(oq_runner_begin(&r, job, part, err));
     rc = run_part(&r, path, err);
-    oq_runner_tell_of_nan(&r);
+    oq_runner_tell(&r);
 done:
     oq_runner_release(&r);
     return rc;

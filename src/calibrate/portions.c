@@ -117,7 +117,7 @@ onq_code oq_calibration_collect(oq_calibration *c, oq_source *source, onq_error 
         OQ_TRY(rc);
         OQ_TRY(add_minmax(c, err));
     }
-    oq_runner_tell_of_nan(r);
+    oq_runner_tell(r);
     r->n_nan_samples = 0;
     return ONQ_OK;
 }

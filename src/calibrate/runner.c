@@ -424,7 +424,19 @@ static onq_code look_for_nan(oq_runner *r, const oq_sample *s, onq_error *err) {
     return noted ? ONQ_OK : oq_fail_nomem(err);
 }
 
-void oq_runner_tell_of_nan(const oq_runner *r) {
+/* The first tokens of a text have activations of their own, which later ones look back at. */
+static void tell_of_past(const oq_runner *r) {
+    if (r->n_sequences == 0 || r->n_with_past < r->n_sequences ||
+        !r->job->walker->roles.language.is)
+        return;
+    oq_warn(r->env,
+            "all samples begin with a past, and no run shows the first tokens of a text, whose "
+            "activations are the largest; give whole texts and leave the states out, and the model "
+            "makes them itself");
+}
+
+void oq_runner_tell(const oq_runner *r) {
+    tell_of_past(r);
     if (r->n_nan_samples > 0)
         oq_warn(r->env, "%llu of %llu samples hold NaN, the first: %.*s",
                 (unsigned long long)r->n_nan_samples, (unsigned long long)r->meta.total,
@@ -483,6 +495,14 @@ static onq_code run_sample(oq_lane *l, const oq_sample *s, oq_record *record, on
     return r->notes_fates && l->c->pass == OQ_PASS_EXTENT ? note_fate(l, s, err) : ONQ_OK;
 }
 
+static void note_past(oq_lane *l) {
+    oq_runner *r = l->r;
+    pthread_mutex_lock(&r->lock);
+    r->n_sequences++;
+    r->n_with_past += l->walk.past > 0;
+    pthread_mutex_unlock(&r->lock);
+}
+
 /* The same for a sample that is a raw step. */
 static onq_code walk_sample(oq_lane *l, const oq_sample *s, oq_record *record, onq_error *err) {
     if (l->r->job->walker == NULL)
@@ -491,6 +511,8 @@ static onq_code walk_sample(oq_lane *l, const oq_sample *s, oq_record *record, o
     oq_sample full;
     oq_arena_init(&arena, &l->r->env->alloc);
     onq_code rc = oq_walk_fill(&l->walk, s, &arena, &full, err);
+    if (rc == ONQ_OK && s->step == 0)
+        note_past(l);
     if (rc != ONQ_OK)
         rc = oq_error_in(err, rc, "sample '%s'", s->name);
     else

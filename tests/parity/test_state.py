@@ -210,6 +210,15 @@ def test_bench_judges_texts(made, tmp_path):
     assert sorted(x["name"] for x in agreement["states"]) == ["present.0.key", "present.0.value"]
 
 
+def test_warns_of_texts_without_a_beginning(made, tmp_path):
+    model = made / "decoder.onnx"
+    steps, _ = sm.speak(model, [[t] for t in texts()], generate=1)
+    for name, some in (("all", steps), ("late", steps[1::2])):
+        write_samples(tmp_path / name, some)
+        r = onq("calibrate", "-i", model, "--data", tmp_path / name, "--method", "minmax", "-o", tmp_path / "c.json")
+        assert ("all samples begin with a past" in r.stderr) == (name == "late")
+
+
 def test_bench_decodes(made, tmp_path):
     """The table of positions has 128 rows: longer texts have no figure."""
     model, data = made / "decoder.onnx", store_texts(tmp_path / "texts", texts(n=1))
