@@ -32,6 +32,7 @@ static char model_path[600], trained_path[600], half_path[600], cache_path[600],
     quantized_path[600];
 static char weights_path[sizeof half_path];
 static char large_path[sizeof half_path];
+static char layers_path[sizeof half_path];
 static char out_dir[600], out_path[700], data_path[710];
 static bool everything;
 
@@ -108,6 +109,21 @@ static void make_weights(const char *path) {
     bm_end(&b);
 }
 
+/* Two layers, each with inputs of its own. */
+static void make_layers(const char *path) {
+    bm b;
+    onq_error err = ONQ_ERROR_INIT;
+    bm_begin(&b, NULL, 17);
+    bm_input(&b, "x", OQ_FLOAT, "16,32");
+    bm_weight(&b, "v", "32,16", 1);
+    bm_weight(&b, "w", "16,8", 2);
+    bm_node(&b, "MatMul", "one", "x v", "t", "");
+    bm_node(&b, "MatMul", "two", "t w", "y", "");
+    bm_output(&b, "y", OQ_FLOAT, "16,8");
+    assert_ok(oq_model_save(b.m, path, NULL, &err), err);
+    bm_end(&b);
+}
+
 /* A weight that is copied from file to file, beside one that is quantized. */
 static void make_large(const char *path) {
     bm b;
@@ -134,6 +150,8 @@ static void make_files(void) {
     make_weights(weights_path);
     snprintf(large_path, sizeof large_path, "%s/l.onnx", folder);
     make_large(large_path);
+    snprintf(layers_path, sizeof layers_path, "%s/y.onnx", folder);
+    make_layers(layers_path);
     snprintf(model_path, sizeof model_path, "%s/m.onnx", folder);
     snprintf(cache_path, sizeof cache_path, "%s/c.json", folder);
     snprintf(out_dir, sizeof out_dir, "%s/out", folder);
@@ -506,6 +524,12 @@ static void table(void **state) {
          true,
          3,
          {"input", weights_path, "quant_method", "hqq", "no_verify", "true"}},
+        {"nbits, gptq",
+         "nbits",
+         true,
+         true,
+         8,
+         {"input", layers_path, "quant_method", "gptq", "data", "random:2", "no_verify", "true"}},
         {"nbits, target_bits",
          "nbits",
          false,

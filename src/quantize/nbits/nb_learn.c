@@ -50,18 +50,18 @@ static site *find_site(const learner *l, const oq_strs *inputs, uint64_t k) {
     return NULL;
 }
 
-/* Everything that reads weight i of the readers; false if an earlier one has the same weight. */
-static bool inputs_of(learner *l, const oq_nb_made *made, size_t i, oq_strs *out) {
+/* What the readers of weight i multiply it with; none if an earlier reader has the same weight. */
+static onq_code inputs_of(learner *l, const oq_nb_made *made, size_t i, oq_strs *out,
+                          onq_error *err) {
     *out = (oq_strs){0};
     for (size_t j = 0; j < made->readers.n; j++) {
         if (made->readers.v[j].weight != made->readers.v[i].weight || made->readers.v[j].gathers)
             continue;
         if (j < i)
-            return false;
-        if (!OQ_PUSH(&l->arena, out, made->readers.v[j].input))
-            return false;
+            return ONQ_OK;
+        OQ_TRY_ALLOC(OQ_PUSH(&l->arena, out, made->readers.v[j].input), err);
     }
-    return true;
+    return ONQ_OK;
 }
 
 static onq_code find_sites(learner *l, const oq_nb_made *made, onq_error *err) {
@@ -69,8 +69,10 @@ static onq_code find_sites(learner *l, const oq_nb_made *made, onq_error *err) {
         oq_nb_lazy *w = made->readers.v[i].weight;
         const oq_nb_task *t = oq_nb_lazy_task(w);
         oq_strs inputs;
-        if (!t->method->by_hessian || t->batch > 1 || made->readers.v[i].gathers ||
-            !inputs_of(l, made, i, &inputs))
+        if (!t->method->by_hessian || t->batch > 1 || made->readers.v[i].gathers)
+            continue;
+        OQ_TRY(inputs_of(l, made, i, &inputs, err));
+        if (inputs.n == 0)
             continue;
         site *s = find_site(l, &inputs, t->k);
         if (s == NULL) {
@@ -367,6 +369,7 @@ onq_code oq_nb_learn(oq_nb_learn_job *job, oq_model_proto *truth, oq_nb_made *ma
     const onq_code rc = run(&l, &shell, made, err);
     oq_stepper_free(l.floats);
     oq_stepper_free(l.made);
+    oq_linear_close(&l.linear);
     oq_pool_free(l.pool);
     oq_arena_release(&l.scratch);
     oq_arena_release(&l.arena);

@@ -234,6 +234,7 @@ onq_code oq_refine(oq_refine_job *job, onq_error *err) {
     oq_stepper_free(r.stepper);
     oq_stepper_free(r.floats);
     oq_pool_free(r.pool);
+    oq_linear_close(&r.linear);
     oq_gain_release(&r.gain);
     oq_arena_release(&r.scratch);
     oq_arena_release(&r.arena);

@@ -6,12 +6,20 @@
 
 #include <dlfcn.h>
 #include <math.h>
+#include <pthread.h>
 #include <string.h>
 
 /* ---- the library ---- */
 
-static const char *const libraries[] = {"libopenblas.so.0", "liblapack.so.3", "libopenblas.dylib",
-                                        "liblapack.dylib"};
+static const char *const libraries[] = {"libopenblas.so.0", "liblapack.so.3"};
+
+/* A setting of the process needs a count of the process: jobs of several environments may run at
+ * once, and the last one restores it. */
+static struct {
+    pthread_mutex_t lock;
+    size_t n_users;
+    int before;
+} threads = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static bool find(void *lib, const char *name, void *out) {
     void *f = dlsym(lib, name);
@@ -19,11 +27,33 @@ static bool find(void *lib, const char *name, void *out) {
     return f != NULL;
 }
 
+static void use_one_thread(oq_linear *l, void *lib) {
+    int (*get_threads)(void) = NULL;
+    if (!find(lib, "openblas_get_num_threads", &get_threads) ||
+        !find(lib, "openblas_set_num_threads", &l->set_threads))
+        return;
+    pthread_mutex_lock(&threads.lock);
+    if (threads.n_users++ == 0)
+        threads.before = get_threads();
+    l->set_threads(1);
+    pthread_mutex_unlock(&threads.lock);
+}
+
+void oq_linear_close(oq_linear *l) {
+    if (l->set_threads != NULL) {
+        pthread_mutex_lock(&threads.lock);
+        assert(threads.n_users > 0);
+        if (--threads.n_users == 0)
+            l->set_threads(threads.before);
+        pthread_mutex_unlock(&threads.lock);
+    }
+    *l = (oq_linear){0};
+}
+
 void oq_linear_open(oq_linear *l, bool plain) {
     *l = (oq_linear){0};
     for (size_t i = 0; i < OQ_COUNT(libraries) && !plain; i++) {
         oq_linear o = {.name = libraries[i]};
-        void (*set_threads)(int) = NULL;
         /* It keeps threads of its own: never unloaded. */
         void *lib = dlopen(libraries[i], RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
         if (lib == NULL)
@@ -31,8 +61,7 @@ void oq_linear_open(oq_linear *l, bool plain) {
         if (find(lib, "dpotrf_", &o.potrf) && find(lib, "dpotri_", &o.potri) &&
             find(lib, "dpotrs_", &o.potrs) && find(lib, "dgemm_", &o.dgemm) &&
             find(lib, "sgemm_", &o.sgemm)) {
-            if (find(lib, "openblas_set_num_threads", &set_threads))
-                set_threads(1);
+            use_one_thread(&o, lib);
             *l = o;
         }
         dlclose(lib);

@@ -6,6 +6,9 @@
  * depend on the number of them; callers divide the work among theirs. Where there is no library the
  * same is computed by loops here, slower and with other last digits.
  *
+ * OpenBLAS has one number of threads for the whole process, which may use it too. It is 1 from the
+ * first oq_linear_open to the last oq_linear_close, and then what it was.
+ *
  * Matrices are row by row. Functions may be called from several threads at once.
  */
 #ifndef OQ_QUANTIZE_ROUNDING_LINEAR_H
@@ -25,10 +28,13 @@ typedef struct oq_linear {
     void (*sgemm)(const char *, const char *, const int *, const int *, const int *, const float *,
                   const float *, const int *, const float *, const int *, const float *, float *,
                   const int *, size_t, size_t);
+    void (*set_threads)(int); /* NULL: there is nothing to restore */
 } oq_linear;
 
 /* Opens the library; without one, or with `plain`, the loops serve. */
 void oq_linear_open(oq_linear *l, bool plain);
+/* Needed after each of them. One that was never opened, and is zero, may be closed too. */
+void oq_linear_close(oq_linear *l);
 
 /* The largest side of a matrix. */
 #define OQ_MAX_LINEAR 65536

@@ -11,12 +11,13 @@
 
 #define SLAB       64 /* columns that one task solves */
 #define BLOCK      128
-#define DAMP       0.01
+#define LEAST_DAMP 1e-6 /* what is tried next where none was asked for and none is too little */
 #define DAMP_TRIES 6
 
 typedef struct solver {
     oq_round_job *job;
     size_t block;
+    double mean;    /* of the diagonal */
     double damp;    /* as it is added */
     size_t *order;  /* of the rows */
     double *u;      /* of the inverse of the damped Hessian, rows in that order; NULL: no GPTQ */
@@ -159,6 +160,8 @@ static bool improve_row(const solver *v, const slab *s, size_t i, double *step) 
     const size_t at = block_of(job, i) * job->n + s->first;
     int32_t *out = job->out + i * job->n + s->first;
     bool any = false;
+    if (!(h > 0))
+        return false; /* an input that was always zero */
     for (size_t c = 0; c < s->n; c++) {
         const float scale = job->grid->scale[at + c];
         const int32_t zero = job->grid->zero[at + c];
@@ -268,7 +271,7 @@ static onq_code invert(solver *v, onq_error *err) {
     const oq_round_job *job = v->job;
     const size_t k = job->k;
     double damp = v->damp;
-    for (int i = 0; i < DAMP_TRIES; i++, damp *= 10) {
+    for (int i = 0; i<DAMP_TRIES; i++, damp = damp> 0 ? damp * 10 : LEAST_DAMP * v->mean) {
         fill_damped(v, damp);
         bool ok = oq_linear_cholesky(job->linear, v->u, k);
         OQ_TRY(oq_progress(job->env, "inverting", 1, 3, err));
@@ -287,7 +290,8 @@ static onq_code measure_damp(solver *v, onq_error *err) {
         sum += job->hessian->sum[i * job->k + i];
     if (!isfinite(sum))
         return oq_fail(err, ONQ_E_INVALID, "the products of a layer's inputs are not finite");
-    v->damp = (job->damp > 0 ? job->damp : DAMP) * sum / (double)job->k;
+    v->mean = sum / (double)job->k;
+    v->damp = job->damp * v->mean;
     return ONQ_OK;
 }
 

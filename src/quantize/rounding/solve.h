@@ -47,7 +47,7 @@ typedef struct oq_round_job {
     oq_round_grid *grid;
     oq_round_fit fit; /* or NULL */
     void *fit_ctx;
-    double damp;     /* added to the diagonal: this part of its mean; 0: 0.01 */
+    double damp; /* added to the diagonal: this part of its mean; more where that is too little */
     bool act_order;  /* large inputs first */
     bool no_gptq;    /* begin from the nearest integers */
     unsigned sweeps; /* of coordinate descent */

@@ -7,6 +7,7 @@
 #include "flaky_alloc.h"
 #include "testing.h"
 
+#include <dlfcn.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,6 +45,7 @@ static void bench_begin(bench *b, unsigned threads, bool plain) {
 }
 
 static void bench_end(bench *b) {
+    oq_linear_close(&b->linear);
     oq_pool_free(b->pool);
     onq_env_free(b->env);
 }
@@ -89,6 +91,31 @@ static void check_linear(bool plain) {
         }
     a[0] = -1;
     assert_false(oq_linear_cholesky(&l, a, SIDE));
+    oq_linear_close(&l);
+}
+
+/* OpenBLAS has its threads back when the last user is done, and not before. */
+static void threads_come_back(void **state) {
+    (void)state;
+    int (*get)(void) = NULL;
+    void (*set)(int) = NULL;
+    void *lib = dlopen("libopenblas.so.0", RTLD_NOW | RTLD_LOCAL);
+    if (lib == NULL)
+        skip();
+    *(void **)&get = dlsym(lib, "openblas_get_num_threads");
+    *(void **)&set = dlsym(lib, "openblas_set_num_threads");
+    oq_linear one, two, never = {0};
+    set(2);
+    assert_int_equal(get(), 2);
+    oq_linear_open(&one, false);
+    oq_linear_open(&two, false);
+    assert_int_equal(get(), 1);
+    oq_linear_close(&one);
+    oq_linear_close(&never);
+    assert_int_equal(get(), 1);
+    oq_linear_close(&two);
+    assert_int_equal(get(), 2);
+    dlclose(lib);
 }
 
 static void plain_loops(void **state) {
@@ -117,6 +144,7 @@ static void products(void **state) {
             assert_true(c[i] == want[i]);
             assert_true(d[i] == -(double)want[i]);
         }
+        oq_linear_close(&l);
     }
 }
 
@@ -199,6 +227,7 @@ static fixture *begin(unsigned threads, bool plain) {
                             .pool = f->b.pool,
                             .alloc = &f->b.env->alloc,
                             .grid = &f->grid,
+                            .damp = 0.01,
                             .out = f->out,
                             .want_error = true};
     return f;
@@ -236,6 +265,30 @@ static void lowers_the_error(void **state) {
         assert_true(ordered < 0.6);
         end(f);
     }
+}
+
+/* No damping is none: almost none gives the same, and the default something else. Where none is too
+ * little, because two inputs are always the same, a little is added. */
+static void damping(void **state) {
+    (void)state;
+    int32_t out[3][K * N];
+    const double damps[3] = {0, 1e-13, 0.01};
+    fixture *f = begin(1, true);
+    for (int i = 0; i < 3; i++) {
+        f->job.damp = damps[i];
+        solved(f);
+        memcpy(out[i], f->out, sizeof out[i]);
+    }
+    assert_memory_equal(out[0], out[1], sizeof out[0]);
+    assert_memory_not_equal(out[0], out[2], sizeof out[0]);
+    for (size_t i = 0; i < K; i++) {
+        f->h.sum[i * K + 1] = f->h.sum[i * K];
+        f->h.sum[K + i] = f->h.sum[i];
+    }
+    f->h.sum[K + 1] = f->h.sum[0];
+    f->job.damp = 0;
+    solved(f);
+    end(f);
 }
 
 /* Small blocks of rows between two updates change when things are computed, not what. */
@@ -403,9 +456,11 @@ static void every_allocation_fails(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(plain_loops),
                                        cmocka_unit_test(library),
+                                       cmocka_unit_test(threads_come_back),
                                        cmocka_unit_test(products),
                                        cmocka_unit_test(sums_of_products),
                                        cmocka_unit_test(lowers_the_error),
+                                       cmocka_unit_test(damping),
                                        cmocka_unit_test(blocks_of_updates),
                                        cmocka_unit_test(threads_do_not_matter),
                                        cmocka_unit_test(to_the_nearest),
