@@ -127,7 +127,7 @@ onq_code oq_job_source_options(oq_job *job, const oq_model *m, oq_source_options
         o->limit = (uint64_t)oq_opt_int(job->opts, "limit");
     if (oq_opt_is_set(job->opts, "hold_out"))
         o->hold_out = (uint64_t)oq_opt_int(job->opts, "hold_out");
-    o->watch = job->env->log_fn != NULL && !job->told_of_samples; /* for somebody who hears it */
+    o->watch = oq_listens(job->env) && !job->told_of_samples; /* only a message says it */
     o->numbers = job->opts->shared.numbers;
     o->n_numbers = job->opts->shared.n_numbers;
     OQ_TRY(oq_job_dims(job, &o->dims, &o->n_dims, err));
@@ -149,7 +149,7 @@ static void warn_of_images(oq_job *job, const oq_source *s) {
 static onq_code open_source(oq_job *job, const oq_source_options *o, oq_source **out,
                             onq_error *err) {
     OQ_TRY(oq_source_open(job->env, o, out, err));
-    if (job->env->log_fn == NULL) /* nobody listens: skip the warnings */
+    if (!oq_listens(job->env)) /* a warning that nobody gets now can still be made later */
         return ONQ_OK;
     if (!oq_source_has_images(*out))
         warn_of_images(job, *out);

@@ -89,8 +89,18 @@ void onq_env_set_threads(onq_env *env, unsigned n_threads) {
     env->n_threads = n_threads;
 }
 
+bool oq_listens(const onq_env *env) {
+    return env != NULL && env->log_fn != NULL && !env->silent;
+}
+
+bool oq_env_silence(onq_env *env, bool silent) {
+    const bool was = env->silent;
+    env->silent = silent;
+    return was;
+}
+
 void oq_log(const onq_env *env, onq_log_level level, const char *fmt, ...) {
-    if (env == NULL || env->log_fn == NULL)
+    if (!oq_listens(env))
         return;
     char raw[MAX_LOG + 1], text[MAX_LOG + 1];
     va_list args;

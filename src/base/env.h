@@ -15,6 +15,7 @@ struct onq_env {
     int (*progress_fn)(void *ctx, const char *what, uint64_t done, uint64_t total);
     void *progress_ctx;
     unsigned n_threads; /* 0: one for each core */
+    bool silent;        /* nobody gets messages: oq_env_silence */
     bool isolated;      /* a worker (api/isolate/isolate.h): its files go to the temporary folder */
 };
 
@@ -24,6 +25,12 @@ void oq_log(const onq_env *env, onq_log_level level, const char *fmt, ...) OQ_PR
 #define oq_alert(env, ...) oq_log((env), ONQ_LOG_ALERT, __VA_ARGS__)
 #define oq_info(env, ...)  oq_log((env), ONQ_LOG_INFO, __VA_ARGS__)
 #define oq_note(env, ...)  oq_log((env), ONQ_LOG_NOTE, __VA_ARGS__)
+
+/* Whether anybody gets messages: ask before computing what only a message says. */
+bool oq_listens(const onq_env *env);
+/* Turns messages off for what is tried and is not the user's, or on again. Returns what it was, so
+ * that the caller can restore it. */
+bool oq_env_silence(onq_env *env, bool silent);
 
 /* Reports progress; ONQ_E_CANCEL when the caller wants to stop. */
 onq_code oq_progress(const onq_env *env, const char *what, uint64_t done, uint64_t total,

@@ -548,7 +548,7 @@ static onq_code run_steps(oq_auto *a, onq_error *err) {
 
 static onq_code run_auto(oq_job *job, onq_error *err) {
     oq_auto a = {.job = job, .quiet = *job->env};
-    a.quiet.log_fn = NULL;
+    a.quiet.silent = true;
     a.quiet.progress_fn = watch;
     a.quiet.progress_ctx = &a;
     onq_code rc = run_steps(&a, err);

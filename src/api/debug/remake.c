@@ -53,7 +53,7 @@ static onq_code find_input(oq_remaker *r, oq_model *truth, onq_error *err) {
 onq_code oq_remaker_init(oq_remaker *r, oq_job *job, const oq_debug_run *run, oq_model *truth,
                          onq_error *err) {
     *r = (oq_remaker){.job = job, .run = run, .quiet = *job->env};
-    r->quiet.log_fn = NULL;
+    r->quiet.silent = true;
     oq_record_init(&r->record, &job->env->alloc, OQ_REMAKE_SAMPLES);
     OQ_TRY(oq_temp_make(&job->arena, &r->folder, err));
     OQ_TRY(find_input(r, truth, err));

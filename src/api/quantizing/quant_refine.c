@@ -87,7 +87,7 @@ onq_code oq_quant_refine(oq_quant *q, oq_model_proto *truth, onq_error *err) {
                          .learn_rounding = oq_opt_flag(o, "learned_rounding"),
                          .reduced = q->config.reduce_range,
                          .float_bias = !q->config.quantize_bias,
-                         .compare = q->job->env->log_fn != NULL, /* a message says it */
+                         .compare = oq_listens(q->job->env), /* only a message says it */
                          .memory = oq_opt_is_set(o, "memory") ? oq_opt_size(o, "memory")
                                                               : oq_memory_share()};
     if (q->engine == NULL)

@@ -42,22 +42,6 @@ static bool is_asked(const oq_quant *q) {
     return oq_opt_flag(q->job->opts, "verify") || q->targets.n > 0;
 }
 
-/* Messages of what is tried are not the user's. */
-typedef struct hush {
-    onq_env *env;
-    void (*log_fn)(void *ctx, onq_log_level level, const char *text);
-} hush;
-
-static hush hush_begin(onq_env *env) {
-    const hush h = {env, env->log_fn};
-    env->log_fn = NULL;
-    return h;
-}
-
-static void hush_end(hush h) {
-    h.env->log_fn = h.log_fn;
-}
-
 /* ---- whether to look, and at what ---- */
 
 static bool is_declined(const oq_quant *q) {
@@ -237,10 +221,10 @@ static onq_code make_record(look *l, onq_error *err) {
     onq_error why = ONQ_ERROR_INIT;
     OQ_TRY(oq_progress(q->job->env, "verifying", 0, 0, err));
     onq_code rc = open_any(q, &source, &why);
-    const hush h = hush_begin(q->job->env);
+    const bool silent = oq_env_silence(q->job->env, true);
     if (rc == ONQ_OK)
         rc = run_float(l, source, is_asked(q) || has_data ? 0 : MAX_SECONDS, &why);
-    hush_end(h);
+    oq_env_silence(q->job->env, silent);
     oq_source_close(source);
     if (rc == ONQ_E_NOMEM || rc == ONQ_E_CANCEL || (rc != ONQ_OK && !q->fixed_ranges && has_data))
         return oq_error_give(err, rc, &why);
@@ -305,9 +289,9 @@ onq_code oq_quant_keep_truth(oq_quant *q, onq_error *err) {
     OQ_TRY(open_samples(q, &source, err));
     if (source == NULL)
         return ONQ_OK;
-    const hush h = hush_begin(q->job->env);
+    const bool silent = oq_env_silence(q->job->env, true);
     const onq_code rc = run_float(&l, source, 0, &why);
-    hush_end(h);
+    oq_env_silence(q->job->env, silent);
     oq_source_close(source);
     if (rc == ONQ_E_NOMEM || rc == ONQ_E_CANCEL)
         return oq_error_give(err, rc, &why);
@@ -377,7 +361,7 @@ static onq_code attempt(void *ctx, const oq_mend_nodes *left, oq_verdict *v, oq_
     q->model->proto = oq_message_clone(&q->model->arena, OQ_SCHEMA_model_proto, l->source);
     OQ_TRY_ALLOC(q->model->proto != NULL, err);
     oq_plan_init(&q->plan, &q->job->arena);
-    const hush h = hush_begin(q->job->env);
+    const bool silent = oq_env_silence(q->job->env, true);
     onq_code rc = q->quantize(q->ctx, err);
     if (rc == ONQ_OK)
         rc = oq_job_name_apart(q->job, q->model, err);
@@ -385,7 +369,7 @@ static onq_code attempt(void *ctx, const oq_mend_nodes *left, oq_verdict *v, oq_
         rc = oq_result_check(q->model, err);
     if (rc == ONQ_OK)
         rc = verify(l, v, err);
-    hush_end(h);
+    oq_env_silence(q->job->env, silent);
     *result = q->model->proto->graph;
     return rc;
 }

@@ -43,7 +43,7 @@ onq_code oq_recipe_do(oq_recipe_run *run, const oq_recipe *r, const char *in, co
                       onq_error *err) {
     onq_options *o = NULL;
     onq_code rc = ONQ_OK;
-    assert(r->command != NULL && run->env->log_fn == NULL);
+    assert(r->command != NULL && !oq_listens(run->env));
     OQ_GO(onq_options_new(run->env, r->command, &o, err));
     OQ_GO(onq_options_set(o, "input", in, err));
     OQ_GO(onq_options_set(o, "output", out, err));

@@ -373,15 +373,12 @@ onq_code oq_qdq_foresee(oq_model *m, oq_qconfig *c, const oq_overrides *o, int64
                 .arena = &scratch,
                 .opset = opset,
                 .outlook = out};
-    onq_env *env = m->env;
-    onq_env silent = *env;
+    const bool silent = oq_env_silence(m->env, true); /* the run itself will report it */
     *out = (oq_qdq_outlook){0};
-    silent.log_fn = NULL; /* the run itself will report it */
-    m->env = &silent;
     onq_code rc = oq_fresh_init(&names, &scratch, m, err);
     if (rc == ONQ_OK)
         rc = oq_qdq_graph(&q, true, err);
-    m->env = env;
+    oq_env_silence(m->env, silent);
     oq_ranges_release(&ranges);
     oq_shapes_free(shapes);
     return rc;
