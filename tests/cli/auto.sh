@@ -26,4 +26,31 @@ refuses 1 'nowhere' --recipe nowhere/again.sh
 refuses 1 'nowhere' --report nowhere/page.html
 onq auto -i "$model" 2>stderr && fail "no output was needed"
 grep -q "'auto' needs --output" stderr || fail "$(cat stderr)"
+
+# ---- with the runtime, where there is one
+data=$ONQ_ROOT/examples/digits_cnn
+if onq run "$model" --data random:1 -o run >/dev/null 2>&1; then
+    # The program of --evaluate: only whole lines are numbers, it is ended in time, and its status counts.
+    word=$(printf 'a%.0s' {1..511})
+    search="--data $data --time_limit 1 --limit 16"
+    refuses 1 'printed no number' $search --evaluate "echo ${word}77; : {model}"
+    refuses 1 'ended with status 3' $search --evaluate 'exit 3; : {model}'
+    began=$SECONDS
+    refuses 1 'longer than --time_limit' $search --evaluate 'sleep 100; : {model}'
+    [ $((SECONDS - began)) -lt 60 ] || fail "--evaluate: the program was not ended"
+    onq auto -i "$model" -o out.onnx $search --evaluate 'echo 5; echo " 7 "; echo x; : {model}' --target metric=7 --json >json 2>err ||
+        fail "$(cat err)"
+    rm out.onnx
+    # A state belongs to one search: labels, the limit on float units and the runtime are part of it.
+    search="--data $data --time_limit 20 --limit 16 --allow dynamic --resume state.json"
+    onq auto -i "$model" -o out.onnx $search >out 2>err || fail "$(cat err)"
+    onq auto -i "$model" -o out.onnx $search >out 2>err || fail "going on: $(cat err)"
+    rm out.onnx
+    refuses 1 'state of another search' $search --max_float_units 3
+    {
+        printf '\x93NUMPY\x01\x00\x76\x00%-117s\n' "{'descr': '|i1', 'fortran_order': False, 'shape': (128,), }"
+        head -c 128 /dev/zero
+    } >labels.npy
+    refuses 1 'state of another search' $search --labels labels.npy
+fi
 echo ok

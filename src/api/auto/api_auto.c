@@ -456,6 +456,24 @@ static uint64_t digest(const oq_trials *set) {
     return sum;
 }
 
+/* The runtime and its parts change the figures of a candidate, and so do the right answers. */
+static void add_options(const oq_auto *a, oq_buf *job) {
+    static const char *const names[] = {"onnxruntime", "provider"};
+    const onq_options *o = a->job->opts;
+    size_t n = 0;
+    const oq_str *list = oq_opt_list(o, "custom_ops", &n);
+    for (size_t i = 0; i < OQ_COUNT(names); i++)
+        if (oq_opt_is_set(o, names[i]))
+            oq_buf_addf(job, ", %s %s", names[i], oq_opt_str(o, names[i]));
+    for (size_t i = 0; i < n; i++)
+        oq_buf_addf(job, ", custom_ops %.*s", OQ_STR(list[i]));
+    uint64_t sum = 0;
+    for (uint64_t i = 0; i < a->labels.n; i++)
+        sum = 31 * sum + (uint64_t)a->labels.v[i];
+    if (a->labels.v != NULL)
+        oq_buf_addf(job, ", labels %016llx", (unsigned long long)sum);
+}
+
 /* What a search must have in common with one that it goes on from. */
 static onq_code open_state(oq_auto *a, onq_error *err) {
     const oq_tune *t = &a->tune;
@@ -466,14 +484,13 @@ static onq_code open_state(oq_auto *a, onq_error *err) {
                 a->choose.signal, t->n_threads,
                 oq_opt_is_set(a->job->opts, "evaluate") ? oq_opt_str(a->job->opts, "evaluate")
                                                         : "");
-    oq_buf_addf(&job, ", digest %016llx, labels %s, float units %zu",
-                (unsigned long long)digest(&a->choose),
-                oq_opt_is_set(a->job->opts, "labels") ? oq_opt_str(a->job->opts, "labels") : "",
+    oq_buf_addf(&job, ", digest %016llx, float units %zu", (unsigned long long)digest(&a->choose),
                 t->max_float_units);
     for (size_t i = 0; i < t->targets.n; i++) /* others are not measured */
         oq_buf_addf(&job, ", %s", oq_metric_of(t->targets.v[i].metric)->name);
     for (size_t i = 0; i < t->n_samples; i++)
         oq_buf_addf(&job, ", %s %s", t->samples[i].name, t->samples[i].value);
+    add_options(a, &job);
     const onq_code rc = job.failed ? oq_fail_nomem(err)
                                    : oq_state_open(&a->tune.state, a->job->env,
                                                    oq_opt_is_set(a->job->opts, "resume")

@@ -7,12 +7,13 @@
 
 #include "base/text/number_text.h"
 #include "onnx/graph.h"
+#include "samples/files/pipe.h"
 
 #include <errno.h>
 #include <math.h>
-#include <stdio.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 /* ---- running a command ---- */
@@ -287,42 +288,86 @@ static void fill_in(oq_buf *out, const char *command, const char *path) {
     }
 }
 
-/* The last number that the program prints. */
-static onq_code read_metric(FILE *f, const char *command, double *metric, onq_error *err) {
+/* The last line that is a number, of what the program prints. */
+typedef struct printed {
     char line[512];
-    *metric = NAN;
-    while (fgets(line, sizeof line, f) != NULL) {
-        const char *blank = " \t\r\n";
-        char *word = line + strspn(line, blank);
+    size_t n; /* bytes of the line so far; more than it holds: not a number */
+    double metric;
+} printed;
+
+static void end_line(printed *p) {
+    const char *blank = " \t\r";
+    double v = 0;
+    if (p->n < sizeof p->line) {
+        p->line[p->n] = '\0';
+        char *word = p->line + strspn(p->line, blank);
         size_t n = strlen(word);
-        double v = 0;
         while (n > 0 && strchr(blank, word[n - 1]) != NULL)
             n--;
         word[n] = '\0';
         if (oq_real_read(word, &v))
-            *metric = v;
+            p->metric = v;
     }
-    const int status = pclose(f);
-    if (status != 0)
-        return oq_fail(err, ONQ_E_RUNTIME, "--evaluate: '%.200s' ended with status %d", command,
-                       WIFEXITED(status) ? WEXITSTATUS(status) : -1);
-    if (!isfinite(*metric))
-        return oq_fail(err, ONQ_E_RUNTIME, "--evaluate: '%.200s' printed no number", command);
+    p->n = 0;
+}
+
+static void add_printed(printed *p, const char *text, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (text[i] == '\n')
+            end_line(p);
+        else if (p->n++ < sizeof p->line)
+            p->line[p->n - 1] = text[i];
+}
+
+/* Reads all that the program prints. One run may take as long as the whole search. */
+static onq_code read_printed(const oq_auto *a, oq_pipe *pipe, printed *p, onq_error *err) {
+    const double most = oq_opt_real(a->job->opts, "time_limit"), begin = oq_seconds();
+    struct pollfd ready = {.fd = pipe->fd, .events = POLLIN};
+    char text[4096];
+    for (;;) {
+        OQ_TRY(oq_progress(a->job->env, "evaluating", 0, 0, err));
+        if (most > 0 && oq_seconds() - begin > most)
+            return oq_fail(err, ONQ_E_LIMIT, "it takes longer than --time_limit allows");
+        if (poll(&ready, 1, 100) <= 0)
+            continue;
+        const ssize_t n = read(pipe->fd, text, sizeof text);
+        if (n == 0)
+            break;
+        if (n > 0)
+            add_printed(p, text, (size_t)n);
+        else if (errno != EINTR)
+            return oq_fail_errno(err, ONQ_E_READ, errno, "its output cannot be read");
+    }
+    end_line(p);
     return ONQ_OK;
 }
 
+static onq_code run_program(const oq_auto *a, const char *command, double *metric, onq_error *err) {
+    oq_pipe pipe;
+    printed p = {.metric = NAN};
+    OQ_TRY(oq_pipe_run(&pipe, command, err));
+    onq_code rc = read_printed(a, &pipe, &p, err);
+    if (rc == ONQ_OK)
+        rc = oq_pipe_finish(&pipe, err);
+    if (rc == ONQ_E_LIMIT)
+        kill(-pipe.child, SIGKILL);
+    oq_pipe_close(&pipe);
+    *metric = p.metric;
+    return rc == ONQ_OK && !isfinite(p.metric) ? oq_fail(err, ONQ_E_RUNTIME, "it printed no number")
+                                               : rc;
+}
+
 onq_code oq_auto_evaluate(void *ctx, const char *path, double *metric, onq_error *err) {
-    oq_auto *a = ctx;
+    const oq_auto *a = ctx;
     oq_buf command;
+    onq_error why = ONQ_ERROR_INIT;
     oq_buf_init(&command, &a->job->env->alloc);
     fill_in(&command, oq_opt_str(a->job->opts, "evaluate"), path);
-    onq_code rc = command.failed ? oq_fail_nomem(err) : ONQ_OK;
-    fflush(NULL);
-    FILE *f = rc == ONQ_OK ? popen(command.p, "r") : NULL;
-    if (rc == ONQ_OK)
-        rc = f != NULL
-                 ? read_metric(f, command.p, metric, err)
-                 : oq_fail_errno(err, ONQ_E_RUNTIME, errno, "--evaluate: '%.200s'", command.p);
+    onq_code rc = command.failed ? oq_fail_nomem(&why) : run_program(a, command.p, metric, &why);
+    if (rc == ONQ_E_NOMEM || rc == ONQ_E_CANCEL)
+        oq_error_give(err, rc, &why);
+    else if (rc != ONQ_OK)
+        rc = oq_fail(err, ONQ_E_RUNTIME, "--evaluate: '%.200s': %s", command.p, why.text);
     oq_buf_release(&command);
     return rc;
 }
