@@ -51,11 +51,11 @@ export OUTSIDE=$PWD/outside VICTIM=$PWD/victim
 mkdir outside result
 echo precious >victim
 # fake HOW OPTIONS... — the message is in err, and nothing is left behind.
-fake() {
+fake() { # (a limit of its own: one that is not kept must not hang the test)
     how=$1
     shift
     status=0
-    FAKE=$how "$ONQ" static -i "$model" --data random:1 -o result/q.onnx --onnxruntime ./fake.so --isolate "$@" >out 2>err || status=$?
+    FAKE=$how timeout 60 "$ONQ" static -i "$model" --data random:1 -o result/q.onnx --onnxruntime ./fake.so --isolate "$@" >out 2>err || status=$?
     [ "$status" = 1 ] || fail "$how: status $status: $(cat err)"
     [ ! -s out ] || fail "$how: a result was printed"
     left=$(find tmp result outside -mindepth 1)
@@ -71,6 +71,8 @@ fake exit
 grep -q '^onq: error: the isolated process ended with status 7 while ' err || fail "exit: $(cat err)"
 fake hang --isolate_time 1
 only_line '^onq: error: the isolated process was ended after 1 seconds while .*--isolate_time allows more'
+fake flood --isolate_time 1
+only_line '^onq: error: the isolated process was ended after 1 seconds while flooding .*--isolate_time allows more'
 if ! nm "$ONQ" 2>/dev/null | says ' __asan_init\| __tsan_init'; then # a sanitizer takes more than any limit
     fake memory --isolate_memory 200m
     only_line '^onq: error: the isolated process was ended by signal 6 .* its memory was limited to 200 MB'

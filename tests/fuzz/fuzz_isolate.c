@@ -104,8 +104,10 @@ static void hear(onq_env *env, const onq_options *o, uint8_t bits, const oq_buf 
     oq_buf_init(&job.json_text, &env->alloc);
     oq_files_init(&job.files, &env->alloc);
     MUST(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) == 0);
-    oq_iso_talk talk = {
-        .job = &job, .memory = 8u << 20, .show = show, .end = {ends[1], true, drain, &ends[0]}};
+    oq_iso_talk talk = {.job = &job,
+                        .memory = 8u << 20,
+                        .show = show,
+                        .end = {ends[1], true, drain, NULL, &ends[0]}};
     (void)!write(ends[0], said->p, said->n); /* as much as the socket takes */
     MUST(shutdown(ends[0], SHUT_WR) == 0);
     const onq_code rc = oq_iso_talk_run(&talk, &err);

@@ -19,8 +19,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define WORKER_FD 3   /* the worker's end of the socket */
-#define GRACE     5.0 /* seconds for a job that is to stop by itself */
+#define WORKER_FD    3   /* the worker's end of the socket */
+#define GRACE        5.0 /* seconds for a job that is to stop by itself */
+#define SHOW_SECONDS 0.1 /* between two looks at whether the caller wants it to stop */
 
 extern char **environ;
 
@@ -30,6 +31,7 @@ typedef struct caller {
     const char *folder;       /* for its temporary files, or NULL */
     int64_t seconds;          /* --isolate_time */
     double deadline, kill_at; /* kill_at 0: nobody wants it to stop */
+    double shown;             /* when the progress was shown last */
 } caller;
 
 bool oq_isolate_wanted(const onq_options *o) {
@@ -125,6 +127,7 @@ static onq_code start(caller *c, onq_error *err) {
 static void show_progress(void *ctx) {
     caller *c = ctx;
     const onq_env *env = c->talk.job->env;
+    c->shown = oq_seconds();
     if (c->kill_at == 0 && env->progress_fn != NULL &&
         env->progress_fn(env->progress_ctx, c->talk.doing, c->talk.done, c->talk.total) != 0) {
         c->kill_at = oq_seconds() + GRACE;
@@ -136,22 +139,29 @@ static onq_code fail_stopped(onq_error *err) {
     return oq_fail(err, ONQ_E_CANCEL, "stopped");
 }
 
-static onq_code wait_ready(void *ctx, short events, onq_error *err) {
+/* Neither a silent worker nor one that never stops talking may keep the caller from stopping it. */
+static onq_code go_on(void *ctx, onq_error *err) {
     caller *c = ctx;
+    const double now = oq_seconds();
+    if (now >= c->deadline)
+        return oq_fail(err, ONQ_E_LIMIT,
+                       "the isolated process was ended after %lld seconds while %s "
+                       "(--isolate_time allows more); nothing was written",
+                       (long long)c->seconds, c->talk.doing);
+    if (c->kill_at != 0 && now >= c->kill_at)
+        return fail_stopped(err);
+    if (now - c->shown >= SHOW_SECONDS)
+        show_progress(c);
+    return ONQ_OK;
+}
+
+static onq_code wait_ready(void *ctx, short events, onq_error *err) {
+    const caller *c = ctx;
     struct pollfd p = {.fd = c->talk.end.fd, .events = events};
-    for (;;) {
-        const double now = oq_seconds();
-        if (now >= c->deadline)
-            return oq_fail(err, ONQ_E_LIMIT,
-                           "the isolated process was ended after %lld seconds while %s "
-                           "(--isolate_time allows more); nothing was written",
-                           (long long)c->seconds, c->talk.doing);
-        if (c->kill_at != 0 && now >= c->kill_at)
-            return fail_stopped(err);
-        if (poll(&p, 1, 100) > 0)
-            return ONQ_OK;
-        show_progress(c); /* a silent worker must not keep the caller from stopping it */
-    }
+    OQ_TRY(go_on(ctx, err));
+    while (poll(&p, 1, (int)(SHOW_SECONDS * 1000)) <= 0)
+        OQ_TRY(go_on(ctx, err));
+    return ONQ_OK;
 }
 
 /* ---- the end ---- */
@@ -195,7 +205,7 @@ onq_code oq_isolate_run(oq_job *job, onq_error *err) {
     const onq_options *o = job->opts;
     caller c = {.talk = {.job = job, .show = show_progress, .doing = "starting"}};
     bool died = false;
-    c.talk.end = (oq_iso_end){-1, true, wait_ready, &c};
+    c.talk.end = (oq_iso_end){-1, true, wait_ready, go_on, &c};
     c.seconds = oq_opt_int(o, "isolate_time");
     c.deadline = oq_seconds() + (double)c.seconds;
     c.talk.memory = oq_opt_is_set(o, "isolate_memory") ? oq_opt_size(o, "isolate_memory")

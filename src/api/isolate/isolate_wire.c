@@ -33,9 +33,14 @@ static onq_code wait_for(const oq_iso_end *e, short events, onq_error *err) {
                           : oq_fail_errno(err, ONQ_E_READ, errno, "the other process is gone");
 }
 
+static onq_code may_go_on(const oq_iso_end *e, onq_error *err) {
+    return e->go_on != NULL ? e->go_on(e->ctx, err) : ONQ_OK;
+}
+
 static onq_code send_all(const oq_iso_end *e, const void *p, uint64_t n, onq_error *err) {
     const char *from = p;
     while (n > 0) {
+        OQ_TRY(may_go_on(e, err));
         const ssize_t k = send(e->fd, from, n < (1u << 30) ? n : 1u << 30, MSG_NOSIGNAL);
         if (k > 0) {
             from += k;
@@ -50,6 +55,7 @@ static onq_code send_all(const oq_iso_end *e, const void *p, uint64_t n, onq_err
 static onq_code receive_all(const oq_iso_end *e, void *p, uint64_t n, onq_error *err) {
     char *to = p;
     while (n > 0) {
+        OQ_TRY(may_go_on(e, err));
         const ssize_t k = recv(e->fd, to, n < (1u << 30) ? n : 1u << 30, 0);
         if (k == 0)
             return oq_fail(err, ONQ_E_READ, "the other process is gone");

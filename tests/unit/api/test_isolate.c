@@ -448,8 +448,39 @@ static void lies(void **state) {
     end_world(&w);
 }
 
+/* A worker that never lets the caller wait does not outlive its time. */
+static onq_code limited_times(void *ctx, onq_error *e) {
+    int *left = ctx;
+    return (*left)-- > 0 ? ONQ_OK : oq_fail(e, ONQ_E_LIMIT, "too long");
+}
+
+static void a_flood_is_ended(void **state) {
+    (void)state;
+    int ends[2], left = 6;
+    size_t n_frames = 0;
+    oq_iso_kind kind;
+    oq_buf body;
+    onq_code rc = ONQ_OK;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+    const oq_iso_end from = {.fd = ends[0]};
+    const oq_iso_end to = {.fd = ends[1], .is_caller = true, .go_on = limited_times, .ctx = &left};
+    oq_buf_init(&body, oq_alloc_default());
+    for (int i = 0; i < 100; i++)
+        assert_ok(oq_iso_send(&from, OQ_ISO_PROGRESS, "progress", 8, &err), err);
+    while (rc == ONQ_OK && n_frames < 100) {
+        rc = oq_iso_receive(&to, &kind, &body, &err);
+        n_frames += rc == ONQ_OK;
+    }
+    assert_fails(rc, ONQ_E_LIMIT, err, "too long");
+    assert_int_equal(n_frames, 3); /* head and body of each */
+    oq_buf_release(&body);
+    close(ends[0]);
+    close(ends[1]);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_flood_is_ended),
         cmocka_unit_test(from_memory_to_memory),
         cmocka_unit_test(external_data),
         cmocka_unit_test(readers_and_ranges),
