@@ -76,16 +76,18 @@ onq_code oq_job_name_apart(oq_job *job, oq_model *m, onq_error *err) {
     return ONQ_OK;
 }
 
-/* True if the error begins with this file. */
+/* True if the error begins with this file, with one in this folder or with its data. */
 static bool names(const onq_error *why, const char *path) {
-    return path != NULL && path[0] != '\0' && strncmp(why->text, path, strlen(path)) == 0;
+    const size_t n = path != NULL ? strlen(path) : 0;
+    return n > 0 && strncmp(why->text, path, n) == 0 && strchr(":/.", why->text[n]) != NULL;
 }
 
 onq_code oq_job_blame(const oq_job *job, onq_code rc, onq_error *err) {
     const char *path = oq_job_input(job);
     const char *data = oq_opt_has(job->opts, "data") ? oq_opt_str(job->opts, "data") : NULL;
     if (rc == ONQ_OK || rc == ONQ_E_OPTION || rc == ONQ_E_WRITE || rc == ONQ_E_CONFIG ||
-        err == NULL || names(err, path) || names(err, data) || names(err, "--data "))
+        err == NULL || names(err, path) || names(err, data) ||
+        strncmp(oq_error_text(err), "--data ", 7) == 0)
         return rc;
     return oq_error_in(err, rc, "%s", path);
 }

@@ -92,8 +92,7 @@ for command in static dynamic legacy; do
         fail "$command of a quantized model: $(cat stderr)"
 done
 onq qat -i quantized.onnx -o twice.onnx 2>stderr >/dev/null
-grep -q 'quantized already' stderr && fail "qat: $(cat stderr)"
-exit 0
+! grep -q 'quantized already' stderr || fail "qat: $(cat stderr)"
 
 # What a newcomer types: the message says what to write instead.
 refuses 2 "unknown option '--quant_format' (an option of static, nbits, qat;" dynamic --quant_format qdq
@@ -118,3 +117,10 @@ refuses 1 "expected FLOAT[batch,1,28,28] (in Python: .astype('float32'))" \
 [ "$(onq ops Conv | tail -1)" = '1 operator' ] || fail "$(onq ops Conv)"
 onq dynamic -q -i "$model" -o dynamic.onnx
 onq inspect dynamic.onnx | says 'without float weights, which gains little (' || fail "$(onq inspect dynamic.onnx)"
+
+# The file is named even where the message begins with the same letters.
+cp "$ONQ_ROOT/examples/digits_cnn/model.onnx" n
+onq dynamic -i n -o o.onnx --nodes_to_exclude 're:.*' --strict 2>err && fail "nothing was quantized and the status is 0"
+grep -q '^onq: error: n: nothing was quantized' err || fail "$(cat err)"
+onq dynamic -i n.onnx -o o.onnx 2>err && fail "there is no n.onnx"
+[ "$(grep -o 'n\.onnx' err | wc -l)" = 1 ] || fail "named twice: $(cat err)"
