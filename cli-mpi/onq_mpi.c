@@ -304,6 +304,8 @@ static int help(void) {
 
 int main(int argc, char **argv) {
     struct job j = {.err = ONQ_ERROR_INIT};
+    /* ONNX Runtime reads it when it is loaded; what the user has set stays. */
+    setenv("ORT_DISABLE_TELEMETRY", "1", 0);
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &j.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &j.size);

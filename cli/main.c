@@ -230,6 +230,8 @@ int main(int argc, char **argv) {
     struct screen screen;
     screen_init(&screen, "onq");
     catch_signals();
+    /* ONNX Runtime reads it when it is loaded; what the user has set stays. */
+    setenv("ORT_DISABLE_TELEMETRY", "1", 0);
     /* How the library starts this program for a job with --isolate. */
     if (argc == 2 && strcmp(argv[1], "--worker") == 0)
         return onq_worker_run(WORKER_FD, asked_to_stop);

@@ -45,6 +45,7 @@ endif()
 set(TEST_ENVIRONMENT
   "ONQ_ROOT=${PROJECT_SOURCE_DIR}"
   "ONQ_BUILD=${PROJECT_BINARY_DIR}"
+  "ORT_DISABLE_TELEMETRY=1" # programs that load the runtime set it themselves, as docs/C_INTERFACE.md says
   "ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1:allocator_may_return_null=1"
   "LSAN_OPTIONS=suppressions='${PROJECT_SOURCE_DIR}/tests/harness/lsan.supp':print_suppressions=0"
   "UBSAN_OPTIONS=print_stacktrace=1"
@@ -207,6 +208,7 @@ onq_add_test(options "quick;structure" 60 bash tools/check-options.sh)
 onq_add_test(comments "quick;structure" 60 bash tools/check-comments.sh)
 onq_add_test(words "quick;structure" 60 bash tools/check-words.sh)
 onq_add_test(links "quick;structure" 60 bash tools/check-links.sh)
+onq_add_test(state "quick;structure" 60 bash tools/check-state.sh $<TARGET_FILE:onq_shared>)
 onq_add_test(exports "quick;structure" 60 bash tools/check-exports.sh $<TARGET_FILE:onq_shared>)
 
 # ---- Python: against the live reference

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <onq/onq.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* The greatest magnitude among the ranges, and how many there are. */
@@ -37,6 +38,7 @@ static onq_code collect(onq_calibrator *cal, onq_options *opts, const char *data
 }
 
 int main(int argc, char **argv) {
+    setenv("ORT_DISABLE_TELEMETRY", "1", 0); /* ONNX Runtime is not to collect events */
     onq_error err = ONQ_ERROR_INIT;
     onq_env *env = onq_env_new(NULL);
     onq_options *opts = NULL;

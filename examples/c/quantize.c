@@ -79,6 +79,7 @@ static onq_code quantize(onq_env *env, const onq_bytes *model, struct samples *s
 }
 
 int main(int argc, char **argv) {
+    setenv("ORT_DISABLE_TELEMETRY", "1", 0); /* ONNX Runtime is not to collect events */
     onq_error err = ONQ_ERROR_INIT;
     if (argc != 3) {
         fprintf(stderr, "usage: quantize MODEL OUTPUT\n");

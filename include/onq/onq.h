@@ -25,7 +25,10 @@
  * *copies*, *takes* (becomes owner), *returns owned* (you free it).
  *
  * Threads: an environment and its jobs belong to one thread at a time; different environments are
- * independent. The library keeps no global state.
+ * independent. The library keeps no global state, and leaves the environment variables, signals,
+ * locale and working folder of the process alone. ONNX Runtime, which it loads for some commands,
+ * collects events from then on unless the variable ORT_DISABLE_TELEMETRY is 1: set it at the start
+ * of main if you do not want that. The program `onq` and the Python package do so.
  */
 #ifndef ONQ_ONQ_H
 #define ONQ_ONQ_H

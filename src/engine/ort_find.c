@@ -61,16 +61,8 @@ static onq_code find_in_folder(search *s, const char *folder, const char **out, 
     return *out != NULL ? ONQ_OK : oq_fail_nomem(err);
 }
 
-/* The runtime collects events and keeps an identifier of the machine from the moment it is loaded,
- * before the call that turns this off can be made. The variable prevents it, unless the user has
- * set it. */
-static void *open_quietly(const char *path) {
-    setenv("ORT_DISABLE_TELEMETRY", "1", 0);
-    return dlopen(path, RTLD_NOW | RTLD_LOCAL);
-}
-
 static onq_code open_library(search *s, const char *path, onq_error *err) {
-    s->handle = open_quietly(path);
+    s->handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (s->handle == NULL) {
         const char *why = dlerror();
         return oq_fail(err, ONQ_E_RUNTIME, "ONNX Runtime '%s' cannot be loaded: %s", path,
@@ -154,7 +146,7 @@ static onq_code open_installed(search *s, onq_error *err) {
 static void open_from_loader(search *s) {
     static const char *const names[] = {LIBRARY "." OQ_ORT_RELEASE_TEXT, LIBRARY ".1", LIBRARY};
     for (size_t i = 0; i < OQ_COUNT(names) && s->handle == NULL; i++) {
-        s->handle = open_quietly(names[i]);
+        s->handle = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
         s->path = names[i];
     }
     if (s->handle == NULL)

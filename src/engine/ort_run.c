@@ -81,8 +81,12 @@ static onq_code watch_begin(watch *w, const ort_session *s, onq_error *err) {
         return ONQ_OK;
     OQ_TRY(oq_ort_check(w->api, w->api->CreateRunOptions(&w->options), err, "options of a run"));
     pthread_mutex_init(&w->lock, NULL);
-    pthread_cond_init(&w->wake, NULL);
-    (void)clock_gettime(CLOCK_REALTIME, &w->until);
+    pthread_condattr_t how;
+    pthread_condattr_init(&how);
+    pthread_condattr_setclock(&how, CLOCK_MONOTONIC); /* setting the clock ends no run */
+    pthread_cond_init(&w->wake, &how);
+    pthread_condattr_destroy(&how);
+    (void)clock_gettime(CLOCK_MONOTONIC, &w->until);
     w->until.tv_sec += s->most_seconds;
     if (pthread_create(&w->thread, NULL, wait_for_end, w) != 0) {
         w->api->ReleaseRunOptions(w->options);

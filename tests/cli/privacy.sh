@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # privacy.sh — a run leaves no files of the runtime: no events, no identifier, no session file.
 
+unset ORT_DISABLE_TELEMETRY
 mkdir home tmp
 HOME=$PWD/home TMPDIR=$PWD/tmp XDG_CACHE_HOME=$PWD/home/cache onq run "$ONQ_ROOT/examples/digits_cnn/model.onnx" --data random:1 \
     -o out >/dev/null 2>stderr || { grep -q 'ONNX Runtime' stderr && exit 77; fail "run: $(cat stderr)"; }

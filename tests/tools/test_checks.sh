@@ -205,6 +205,21 @@ echo 'ONQ_API const char *onq_two(int a);' >>include/onq/onq.h
 if bash tools/check-exports.sh ok.so >../said; then exit 1; fi
 grep -qx onq_two ../said
 
+# what the process shares
+cp "$ONQ_ROOT"/tools/check-state.sh tools/
+bash tools/check-state.sh ok.so
+for call in 'setenv("A", "b", 1)' 'umask(0)' 'signal(1, 0)' 'popen("x", "r") == 0' 'setlocale(0, "") == 0'; do
+    printf '#include <locale.h>\n#include <signal.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <sys/stat.h>\n' >shares.c
+    echo "int onq_one(void) { return (int)($call != 0); }" | sed 's/ == 0 != 0/ == 0/' >>shares.c
+    cc -w -shared -fPIC shares.c -o shares.so
+    if bash tools/check-state.sh shares.so >../said; then echo "check-state does not see: $call"; exit 1; fi
+    grep -q 'shares.so imports .*which the process shares' ../said || { cat ../said; exit 1; }
+done
+echo 'int f(void) { return clock_gettime(CLOCK_REALTIME, 0); }' >src/base/clock.c
+if bash tools/check-state.sh ok.so >../said; then exit 1; fi
+grep -qF 'src/base/clock.c:1: use CLOCK_MONOTONIC' ../said
+rm src/base/clock.c tools/check-state.sh
+
 # the fuzz driver: a target with a planted fault is caught, and the input kept
 cat >target.c <<'C'
 #include <stdint.h>
