@@ -1,7 +1,7 @@
 /*
  * api_nbits.c — `onq nbits` and `onq bnb4`: weights as integers or floats of few bits, the rest of
- * the model as it is (the reference's matmul_nbits_quantizer and matmul_bnb4_quantizer). No
- * samples, and no runtime unless --verify asks for one.
+ * the model as it is (the reference's matmul_nbits_quantizer and matmul_bnb4_quantizer). gptq, awq
+ * and --target_bits with --data need samples and a runtime.
  */
 #include "api/commands/nbits_floats.h"
 #include "api/commands/nbits_forecast.h"
@@ -549,8 +549,9 @@ const oq_command oq_command_nbits = {
              "Weight-only quantization: constant weights of MatMul, and of Gather and Gemm if "
              "they are listed, become integers of 2, 4 or 8 bits with a scale for every block; "
              "everything else stays float. This is matmul_nbits_quantizer of "
-             "onnxruntime.quantization. It needs no samples and no runtime, and models may be "
-             "larger than memory."},
+             "onnxruntime.quantization. Only --quant_method gptq and awq, and --target_bits "
+             "with --data, need samples and ONNX Runtime. Models may be larger than memory, except "
+             "with gptq and awq."},
     .required = "input output|dry_run",
     .groups = {&oq_group_input, &oq_group_output, &nbits_own, &nbits_which, &oq_group_plan,
                &oq_group_data, &oq_group_runtime, &oq_group_verify, &oq_group_general},
@@ -562,7 +563,8 @@ const oq_command oq_command_bnb4 = {
     .info = {"bnb4", "", "quantize weights to 4-bit floats (FP4, NF4)",
              "Weight-only quantization to the 4-bit floats of bitsandbytes: constant weights of "
              "MatMul become MatMulBnb4. This is matmul_bnb4_quantizer of "
-             "onnxruntime.quantization. It needs no samples and no runtime."},
+             "onnxruntime.quantization. It needs no samples; ONNX Runtime is used only to "
+             "verify the result."},
     .required = "input output|dry_run",
     .groups = {&oq_group_input, &oq_group_output, &bnb4_own, &bnb4_which, &oq_group_plan,
                &oq_group_data, &oq_group_runtime, &oq_group_verify, &oq_group_general},

@@ -5,7 +5,8 @@
  *   files     Landlock: files are made and changed in the given folders only. Reading stays free.
  *   network   seccomp: no socket can be made, of any family. Network namespaces would do as well,
  *             but most systems and containers do not let an ordinary user make one.
- *   others    no signal to and no look into other processes; no core file.
+ *   others    no look into other processes and, from Linux 6.12 on, no signal to them; no core
+ *             file.
  *
  * What it starts inherits all of it.
  */
