@@ -9,23 +9,19 @@
 
 /* Tries one conversion on a copy of the graph; weights are not read for it. */
 static onq_code try_form(oq_job *job, oq_model *m, oq_convert_to to, oq_convert_job *done,
-                         onq_error *why, onq_error *err) {
+                         onq_error *err) {
     oq_model_proto *const source = m->proto;
     const bool touched = m->touched;
     m->proto = oq_message_clone(&job->arena, OQ_SCHEMA_model_proto, source);
-    onq_code rc = m->proto != NULL ? ONQ_OK : oq_fail_nomem(why);
+    onq_code rc = m->proto != NULL ? ONQ_OK : oq_fail_nomem(err);
     if (rc == ONQ_OK)
-        rc = oq_model_sort_all(m, NULL, why);
+        rc = oq_model_sort_all(m, NULL, err);
     *done = (oq_convert_job){.model = m, .to = to};
     if (rc == ONQ_OK)
-        rc = oq_convert_run(done, why);
+        rc = oq_convert_run(done, err);
     m->proto = source;
     m->touched = touched;
-    if (rc == ONQ_E_NOMEM || rc == ONQ_E_CANCEL) {
-        *err = *why;
-        return rc;
-    }
-    return ONQ_OK;
+    return rc;
 }
 
 static void show_form(oq_job *job, const char *name, const oq_convert_job *c,
@@ -58,21 +54,24 @@ onq_code oq_inspect_forms(oq_job *job, oq_model *m, bool quantized, onq_error *e
                  {"qdq", OQ_TO_QDQ},
                  {"qoperator", OQ_TO_QOPERATOR},
                  {"nbits", OQ_TO_NBITS}};
-    void (*const log_fn)(void *, onq_log_level, const char *) = m->env->log_fn;
     onq_code rc = ONQ_OK;
     if (!quantized)
         return ONQ_OK;
     oq_buf_adds(&job->text, "onq convert --to:\n");
     oq_jw_begin_object(&job->json, "conversions");
-    m->env->log_fn = NULL; /* what is tried is not done */
+    const bool silent = oq_env_silence(m->env, true); /* what is tried is not done */
     for (size_t i = 0; rc == ONQ_OK && i < OQ_COUNT(forms); i++) {
         oq_convert_job done;
         onq_error why = ONQ_ERROR_INIT;
-        rc = try_form(job, m, forms[i].to, &done, &why, err);
-        if (rc == ONQ_OK)
+        rc = try_form(job, m, forms[i].to, &done, &why);
+        if (rc == ONQ_E_NOMEM || rc == ONQ_E_CANCEL) {
+            oq_error_give(err, rc, &why);
+        } else {
             show_form(job, forms[i].name, &done, &why);
+            rc = ONQ_OK;
+        }
     }
-    m->env->log_fn = log_fn;
+    oq_env_silence(m->env, silent);
     oq_jw_end_object(&job->json);
     return rc;
 }
