@@ -101,7 +101,9 @@ static onq_code add_node(const around *s, oq_nb_state *r, oq_nb_scope *to, size_
 onq_code oq_nb_emit_reshape(oq_nb_state *r, oq_nb_scope *s, oq_graph *g, oq_str prefix, oq_str a,
                             const oq_tensor *weight, oq_str before, oq_str after, onq_error *err) {
     /* The output's name makes the names unique where nodes share theirs. */
-    const oq_str whole = oq_str_cat(r->arena, oq_str_cat(r->arena, prefix, OQ_S("_")), after);
+    const oq_str begin = oq_str_cat(r->arena, prefix, OQ_S("_"));
+    OQ_TRY_ALLOC(begin.p != NULL, err);
+    const oq_str whole = oq_str_cat(r->arena, begin, after);
     const around names = {r->arena, whole, a, before, after};
     OQ_TRY_ALLOC(whole.p != NULL, err);
     OQ_TRY(add_constants(&names, g, weight, err));
