@@ -9,6 +9,7 @@
 #include "debug/measure/moment.h"
 
 #include "engine/sweep.h"
+#include "samples/language.h"
 
 #define MAX_KERNEL 16 /* samples that show what the runtime's kernels lose */
 
@@ -78,7 +79,7 @@ static onq_code compare_outputs(oq_debug *d, lane *l, oq_debug_sample *one, bool
         oq_rows_add(optimised ? &o->rows_optimised : &o->rows,
                     optimised ? &o->same_optimised : &o->same_plain, x->data, v, x->count, row);
         any |= x->count > 0;
-        if (one != NULL && x->count > 0)
+        if (one != NULL && x->count > 0 && !o->state)
             add_to_sample(one, x->data, v, x->count, row);
     }
     return one != NULL && any ? oq_debug_worst_add(d, one, err) : ONQ_OK;
@@ -170,9 +171,13 @@ static onq_code open_first(running *r, onq_error *err) {
     d->has_kernel = l->fast != NULL;
     if (l->refused.code != ONQ_OK)
         no_kernels(d, &l->refused);
-    for (size_t i = 0; i < l->truth->outputs.n; i++) {
-        const oq_str name = oq_str_copy(&d->arena, l->truth->outputs.v[i].name);
-        if (name.p == NULL || !OQ_PUSH(&d->arena, &d->outputs, (oq_debug_output){.name = name}))
+    oq_roles roles;
+    const oq_ios *outs = &l->truth->outputs;
+    OQ_TRY(oq_roles_find(&d->arena, &l->truth->inputs, outs, &roles, err));
+    for (size_t i = 0; i < outs->n; i++) {
+        const oq_debug_output o = {.name = oq_str_copy(&d->arena, outs->v[i].name),
+                                   .state = roles.states[i] && roles.n_states < outs->n};
+        if (o.name.p == NULL || !OQ_PUSH(&d->arena, &d->outputs, o))
             return oq_fail_nomem(err);
     }
     return ONQ_OK;

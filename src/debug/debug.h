@@ -173,6 +173,7 @@ typedef struct oq_debug_output {
     oq_sums optimised, beside;
     uint64_t rows, same_plain; /* top-1 along the last axis */
     uint64_t rows_optimised, same_optimised;
+    bool state; /* it goes back into the model and is no answer */
 } oq_debug_output;
 
 /* How much of float's outputs one sample keeps. */

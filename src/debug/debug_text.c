@@ -117,6 +117,8 @@ static void outputs_json(oq_jw *w, const oq_debug *d) {
         oq_jw_begin_object(w, NULL);
         oq_jw_real(w, "sqnr", oq_sums_sqnr(&o->plain));
         oq_jw_real(w, "cosine", oq_sums_cosine(&o->plain));
+        if (o->state)
+            oq_jw_bool(w, "state", true);
         if (o->rows > 0)
             oq_jw_real(w, "top1_agreement", (double)o->same_plain / (double)o->rows);
         if (o->optimised.n > 0) {
@@ -289,7 +291,7 @@ void oq_debug_text(const oq_debug *d, size_t most, oq_buf *out) {
         const oq_debug_output *o = &d->outputs.v[i];
         if (o->plain.n == 0)
             continue;
-        oq_buf_adds(out, "output ");
+        oq_buf_adds(out, o->state ? "state " : "output ");
         name(out, o->name, o->name.n < 44 ? o->name.n : 44);
         oq_buf_addf(out, ": %.1f dB", oq_sums_sqnr(&o->plain));
         if (o->optimised.n > 0)

@@ -240,6 +240,8 @@ def test_every_command_takes_sequences(made, tmp_path):
     found = json.loads(onq("debug", "--float_model", model, "--qdq_model", tmp_path / "q.onnx", *source,
                            "--json").stdout)
     assert found["activations"]
+    assert {k: v.get("state", False) for k, v in found["outputs"].items()} == {
+        "logits": False, "present.0.key": True, "present.0.value": True}
     assert onq("bench", model, tmp_path / "q.onnx", *source, "--runs", 2).stdout
     assert onq("auto", "-i", model, *source, "--time_limit", 20, "-o", tmp_path / "a.onnx").returncode == 0
 
