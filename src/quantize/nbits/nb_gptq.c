@@ -16,7 +16,7 @@ typedef struct solving {
     const oq_nb_task *t;
     oq_nb_grid fit;
     float *w;     /* k x n */
-    int32_t *q;   /* k x n */
+    int32_t *q;   /* k x n, in the memory of w */
     float *scale; /* blocks x n */
     int32_t *zero;
     size_t cells, params;
@@ -141,10 +141,10 @@ onq_code oq_nb_gptq(const oq_nb_task *t, const oq_nb_sink *sink, onq_error *err)
     oq_nb_panel p;
     OQ_TRY(oq_nb_panel_init(&p, t, err));
     s.w = oq_calloc(t->alloc, s.cells, sizeof *s.w);
-    s.q = oq_calloc(t->alloc, s.cells, sizeof *s.q);
+    s.q = (int32_t *)(void *)s.w;
     s.scale = oq_calloc(t->alloc, s.params, sizeof *s.scale);
     s.zero = oq_calloc(t->alloc, s.params, sizeof *s.zero);
-    onq_code rc = s.w != NULL && s.q != NULL && s.scale != NULL && s.zero != NULL
+    onq_code rc = s.w != NULL && s.scale != NULL && s.zero != NULL
                       ? load(&s, &p, err)
                       : oq_fail_nomem(err);
     if (rc == ONQ_OK)
@@ -154,7 +154,6 @@ onq_code oq_nb_gptq(const oq_nb_task *t, const oq_nb_sink *sink, onq_error *err)
     if (rc != ONQ_OK && rc != ONQ_E_NOMEM)
         rc = oq_error_in(err, rc, "weight '%.*s'", OQ_STR(t->name));
     oq_free(t->alloc, s.w, s.cells * sizeof *s.w);
-    oq_free(t->alloc, s.q, s.cells * sizeof *s.q);
     oq_free(t->alloc, s.scale, s.params * sizeof *s.scale);
     oq_free(t->alloc, s.zero, s.params * sizeof *s.zero);
     oq_nb_panel_release(&p, t);

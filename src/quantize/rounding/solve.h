@@ -52,7 +52,7 @@ typedef struct oq_round_job {
     bool no_gptq;    /* begin from the nearest integers */
     unsigned sweeps; /* of coordinate descent */
     size_t block;    /* rows after which the others are brought up to date; 0: 128 */
-    int32_t *out;    /* k x n */
+    int32_t *out;    /* k x n; may be the memory of w without sweeps and want_error */
     double error[2]; /* out: d^T H d, summed, of the nearest integers and of the result */
     bool want_error;
 } oq_round_job;
