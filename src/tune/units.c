@@ -22,7 +22,7 @@
 /* Of float's time: the least gain of a unit that pays, however badly it was timed. */
 #define MIN_GAIN    0.02
 #define MAX_PROBES  32  /* units that are measured alone */
-#define MAX_FURTHER 20  /* that are, by each further way */
+#define MAX_FURTHER 8   /* that are, by each further way */
 #define SAFER       0.5 /* of the noise of what was doubted */
 
 typedef struct oq_unit_stage {
