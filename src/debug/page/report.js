@@ -76,8 +76,10 @@ const bitsNow = +(/--bits (\d+)/.exec(A.again || "") || [0, 0])[1], moreBits = w
 function advise() {
   const total = G.nodes.reduce((s, n) => s + n.macs, 0);
   const all = [];
-  /* Causes were found by making the model again: each builds on those before it, so the last command has them all. */
-  (A.causes || []).forEach(([text, line, before, after], i) => step(`${i ? "And" : "Cause"}: ${text} Made and measured: ${dB(after)} instead of ${dB(before)}.`, i === A.causes.length - 1 ? line : ""));
+  /* Causes were found by making the model again: each builds on those before it, so the last command has them all. A
+     set of nodes that was asked for comes before them. */
+  const causes = () => (A.causes || []).forEach(([text, line, before, after], i) => step(`${i ? "And" : "Cause"}: ${text} Made and measured: ${dB(after)} instead of ${dB(before)}.`, i === A.causes.length - 1 ? line : ""));
+  if (!S || !S.bisected) causes();
   /* What a search made goes first where a target was asked for; the worst unit alone is one way among others. */
   if (S && S.made !== undefined && (S.bisected || S.made - now >= 1)) all.push({order: S.bisected ? Infinity : S.made, text: `Made and measured: with ${S.bisected ? "the nodes that were found" : `the worst ${S.grouped ? "group" : "unit"}`} left float the output SQNR is ${dB(S.made)} over ${plural(S.made_samples, "sample")}${S.macs === undefined ? "" : `, and ${percent(S.macs)} of the multiply-accumulates stay in integers`}${S.bisected && !S.reached ? "; the target is not reached" : ""}.`, line: again(S.options)});
   if (D.kernel_loss) step("The runtime's kernels saturate on this CPU: larger scales for the weights concerned avoid it.", again(searchable ? "--saturation_safe" : "--reduce_range"));
@@ -95,6 +97,7 @@ function advise() {
   });
   steps.sort((a, b) => (b.gain ?? -99) - (a.gain ?? -99) || a.rank - b.rank).slice(0, 5).forEach(s => all.push({order: s.gain ?? -99, ...s}));
   all.sort((a, b) => b.order === a.order ? 0 : b.order - a.order).forEach(s => step(s.text, s.line, now === null || !("gain" in s) ? undefined : s.gain));
+  if (S && S.bisected) causes();
   if (!S && searchable && now !== null && D.grade < 3 && A.command) step("Measure which nodes the outputs lose most by; the report then has them beside what they cost.", `${A.command} --sensitivity`);
   else if (S && !S.bisected && D.grade < 3 && A.command) step("Find the least set of nodes to leave float for a target.", `${A.command.replace(" --sensitivity", "")} --bisect --target_sqnr ${Math.max(20, Math.ceil(now) + 5)} --exclude_list float.txt`);
   if (now !== null && D.grade < 2 && A.data) step("Or let onq try the ways to quantize and take the fastest that is accurate enough.", `onq auto -i ${word(D.float_model)} -o better.onnx ${sampleOptions()}`);
