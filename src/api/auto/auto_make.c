@@ -5,6 +5,7 @@
  */
 #include "api/auto/auto_job.h"
 
+#include "api/quantizing/recipe_run.h"
 #include "base/text/number_text.h"
 #include "onnx/graph.h"
 #include "samples/files/pipe.h"
@@ -17,23 +18,6 @@
 #include <unistd.h>
 
 /* ---- running a command ---- */
-
-/* Options that the command inside takes over as they are. */
-static const char *const inherited[] = {"onnxruntime", "provider", "custom_ops", "data_root"};
-
-static onq_code set_inherited(const oq_auto *a, onq_options *o, onq_error *err) {
-    const onq_options *own = a->job->opts;
-    for (size_t i = 0; i < OQ_COUNT(inherited); i++) {
-        const oq_opt_value *v = oq_opt_get(own, inherited[i]);
-        if (!v->is_set || onq_options_find(o, inherited[i]) == NULL)
-            continue;
-        if (v->row->type != ONQ_OPT_LIST)
-            OQ_TRY(onq_options_set(o, inherited[i], v->text.p, err));
-        for (size_t k = 0; v->row->type == ONQ_OPT_LIST && k < v->list.n; k++)
-            OQ_TRY(onq_options_add(o, inherited[i], v->list.v[k].p, err));
-    }
-    return ONQ_OK;
-}
 
 /* True if the recipe calibrates the prepared model as it is: ranges then serve other recipes. */
 static bool keeps_graph(const oq_recipe *r) {
@@ -59,7 +43,7 @@ static bool keeps_graph(const oq_recipe *r) {
 static const char *const corrections[] = {"bias_correction", "learned_rounding"};
 
 /* The cache of this recipe and of those that differ from it in corrections only. */
-static onq_code set_own_cache(oq_auto *a, const oq_recipe *r, size_t fold, onq_options *o,
+static onq_code set_own_cache(oq_auto *a, const oq_recipe *r, size_t fold, oq_recipe_run *run,
                               onq_error *err) {
     oq_arena *arena = &a->job->arena;
     oq_recipe before = {.command = r->command, .after = r->after};
@@ -79,14 +63,15 @@ static onq_code set_own_cache(oq_auto *a, const oq_recipe *r, size_t fold, onq_o
         return oq_fail_nomem(err);
     const oq_str path = oq_str_format(arena, "%s/ranges.%zu.json", a->folder, at);
     OQ_TRY_ALLOC(path.p != NULL, err);
-    o->shared.own_cache = true;
-    return onq_options_set(o, "calibration_cache", path.p, err);
+    run->shared.own_cache = true;
+    run->cache = path.p;
+    return ONQ_OK;
 }
 
 /* Ranges are found once: a run over all operators, or all of a set, leaves them for runs that
  * quantize fewer. */
 static onq_code set_cache(oq_auto *a, const oq_recipe *r, size_t prepared, size_t fold,
-                          onq_options *o, onq_error *err) {
+                          oq_recipe_run *run, onq_error *err) {
     const char *method = oq_recipe_get(r, "calibration_method"), *set = oq_recipe_get(r, "op_set");
     const char *const sets[] = {"all", set != NULL ? set : "all"};
     const bool whole =
@@ -99,10 +84,12 @@ static onq_code set_cache(oq_auto *a, const oq_recipe *r, size_t prepared, size_
                           method != NULL ? method : "minmax", sets[i]);
         OQ_TRY_ALLOC(path.p != NULL, err);
         const bool last = i + 1 == OQ_COUNT(sets);
-        if (access(path.p, R_OK) == 0 || (last && whole))
-            return onq_options_set(o, "calibration_cache", path.p, err);
+        if (access(path.p, R_OK) == 0 || (last && whole)) {
+            run->cache = path.p;
+            return ONQ_OK;
+        }
     }
-    return set_own_cache(a, r, fold, o, err);
+    return set_own_cache(a, r, fold, run, err);
 }
 
 /* ---- what is kept between recipes ---- */
@@ -151,46 +138,23 @@ void oq_auto_forget(oq_auto *a) {
 
 /* ---- one command ---- */
 
-/* Options that every command inside has. */
-static onq_code set_general(const oq_auto *a, const oq_recipe *r, onq_options *o, onq_error *err) {
-    /* Every candidate is run and judged anyway. */
-    OQ_TRY(onq_options_set(o, "no_verify", "true", err));
-    if (onq_options_find(o, "check") != NULL)
-        OQ_TRY(onq_options_set(o, "check", "0", err));
-    /* A model that nothing was done to is no candidate; one that is only prepared is. */
-    if (!r->prepares && onq_options_find(o, "strict") != NULL)
-        OQ_TRY(onq_options_set(o, "strict", "true", err));
-    return set_inherited(a, o, err);
-}
-
 static onq_code run_recipe(oq_auto *a, const oq_recipe *r, const oq_fold *fold, const char *in,
                            const char *out, onq_error *err) {
-    onq_options *o = NULL;
-    onq_result *result = NULL;
-    onq_code rc = ONQ_OK;
     size_t at_fold = 0;
     const size_t prepared = number_of_prepared(a, r->after);
     oq_channel_memory *channels = NULL;
-    OQ_GO(number_of_fold(a, fold, &at_fold, err));
-    OQ_GO(memory_of(a, prepared, at_fold, &channels, err));
-    OQ_GO(onq_options_new(&a->quiet, r->command, &o, err));
-    OQ_GO(onq_options_set(o, "input", in, err));
-    OQ_GO(onq_options_set(o, "output", out, err));
-    OQ_GO(set_general(a, r, o, err));
-    for (size_t i = 0; i < r->options.n; i++) {
-        const oq_recipe_option *x = &r->options.v[i];
-        OQ_GO(onq_options_set(o, x->name, x->value != NULL ? x->value : "true", err));
-    }
-    o->shared = (oq_shared){.tape = a->job->tape,
-                            .steps = a->job->steps,
-                            .channels = channels,
-                            .numbers = fold != NULL ? fold->calibrate : NULL,
-                            .n_numbers = fold != NULL ? fold->n_calibrate : 0};
-    OQ_GO(set_cache(a, r, prepared, at_fold, o, err));
-    OQ_GO(onq_run(&a->quiet, o, &result, err));
-done:
-    onq_result_free(result);
-    onq_options_free(o);
+    OQ_TRY(number_of_fold(a, fold, &at_fold, err));
+    OQ_TRY(memory_of(a, prepared, at_fold, &channels, err));
+    oq_recipe_run run = {.job = a->job,
+                         .env = &a->quiet,
+                         .shared = {.tape = a->job->tape,
+                                    .steps = a->job->steps,
+                                    .channels = channels,
+                                    .numbers = fold != NULL ? fold->calibrate : NULL,
+                                    .n_numbers = fold != NULL ? fold->n_calibrate : 0}};
+    OQ_TRY(set_cache(a, r, prepared, at_fold, &run, err));
+    const onq_code rc = oq_recipe_do(&run, r, in, out, err);
+    onq_result_free(run.result);
     if (rc == ONQ_E_CANCEL && a->late) {
         a->late = false;
         a->tune.stopped = true;

@@ -96,7 +96,8 @@ static bool was_prepared(const oq_debug *d) {
 onq_code oq_again_find(oq_job *job, const oq_debug *d, const oq_quantized *q, oq_again *out,
                        onq_error *err) {
     oq_arena *a = &job->arena;
-    *out = (oq_again){.prepare.command = was_prepared(d) ? "preprocess" : NULL};
+    *out =
+        (oq_again){.prepare = {.command = was_prepared(d) ? "preprocess" : NULL, .prepares = true}};
     if (q->quantize + q->operators > 0) {
         out->recipe.command = "static";
         OQ_TRY(add_samples(&out->recipe, job, err));

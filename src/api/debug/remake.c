@@ -109,7 +109,8 @@ static onq_code make(oq_remaker *r, const oq_recipe *recipe, const char *input, 
     oq_arena *a = &r->job->arena;
     const char *out = oq_str_format(a, "%s/%zu.onnx", r->folder, r->n_files++).p;
     const bool calibrates = strcmp(recipe->command, "static") == 0;
-    oq_recipe_run run = {.job = r->job, .env = &r->quiet, .shared = {.tape = r->job->tape}};
+    oq_recipe_run run = {
+        .job = r->job, .env = &r->quiet, .shared = {.tape = r->job->tape, .steps = r->job->steps}};
     onq_error why = ONQ_ERROR_INIT;
     *path = NULL;
     if (same_ranges && calibrates)

@@ -62,7 +62,7 @@ static onq_code prepare_float(oq_diagnosing *g, oq_again *how, const char **inpu
     *applies = how->prepare.command == NULL && u.constants + u.norms > 0;
     if (!*applies)
         return ONQ_OK;
-    how->prepare = (oq_recipe){.command = "preprocess"};
+    how->prepare = (oq_recipe){.command = "preprocess", .prepares = true};
     OQ_TRY(oq_remake_float(&g->maker, &how->prepare, &path, err));
     *applies = path != NULL;
     *input = path;

@@ -25,11 +25,9 @@ static onq_code set_if_known(onq_options *o, const char *name, const char *value
 
 static onq_code set_all(const oq_recipe_run *run, const oq_recipe *r, onq_options *o,
                         onq_error *err) {
-    const bool prepares =
-        strcmp(r->command, "preprocess") == 0 && oq_recipe_get(r, "float16") == NULL;
     OQ_TRY(onq_options_set(o, "no_verify", "true", err));
     OQ_TRY(set_if_known(o, "check", "0", err));
-    if (!prepares)
+    if (!r->prepares)
         OQ_TRY(set_if_known(o, "strict", "true", err));
     OQ_TRY(set_inherited(run, o, err));
     for (size_t i = 0; i < r->options.n; i++) {
