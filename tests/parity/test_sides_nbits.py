@@ -240,6 +240,7 @@ def test_debug_and_inspect(tmp_path, rng, words):
         assert all(abs(o.get("bits_per_weight", bits) - bits) < 0.01 for o in only)
 
 
+@pytest.mark.difference("Zero points of hqq")
 def test_hqq_form(tmp_path, rng):
     """The reference has float zero points as an input of MatMulNBits; here they are a product beside it, and on request
     that input. Both compute the same."""
