@@ -74,7 +74,8 @@ def onq(*words, status=0):
 
 
 def debug(float_model, quantized, data=None, limit=None, *more):
-    words = ["--float_model", float_model, "--qdq_model", quantized, "--json", *more]
+    # Causes have tests of their own (test_causes.py).
+    words = ["--float_model", float_model, "--qdq_model", quantized, "--json", "--quick", *more]
     if data is not None:
         words += ["--data", data]
     if limit is not None:
@@ -703,8 +704,8 @@ def test_jobs_give_the_same(tmp_path):
     assert common.onq("static", "-q", "-i", path, "-o", out, "--data", path.parent, "--limit", 2).returncode == 0
     for jobs in (1, 2, 7):
         page = tmp_path / f"{jobs}.html"
-        r = common.onq("debug", "--float_model", path, "--qdq_model", out, "--data", "random:9:1", "--json", "-q", "--jobs", jobs,
-                "-o", page)
+        r = common.onq("debug", "--float_model", path, "--qdq_model", out, "--data", "random:9:1", "--json", "-q", "--quick",
+                       "--jobs", jobs, "-o", page)
         assert r.returncode == 0, r.stderr
         data = json.loads(page.read_text().split('id="data">')[1].split("</script>")[0])
         del data["about"]  # options, date and times
