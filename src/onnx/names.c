@@ -4,6 +4,7 @@
 #include "onnx/names.h"
 
 #include "onnx/graph.h"
+#include "onnx/operators.h"
 
 /* The value of a name is the number that oq_names_unique appends to it next, so that many
  * collisions stay cheap. */
@@ -124,7 +125,7 @@ static onq_code name_graph_apart(void *ctx, oq_graph *g, onq_error *err) {
     oq_map_init(&seen, a->scratch);
     for (size_t i = 0; i < g->node.n; i++) {
         oq_node *n = g->node.v[i];
-        if (n->name.n == 0)
+        if (n->name.n == 0 || oq_node_is_constant(n)) /* the runtime makes initializers of these */
             continue;
         if (!oq_map_has(&seen, n->name)) {
             OQ_TRY_ALLOC(oq_map_put(&seen, n->name, 0), err);
