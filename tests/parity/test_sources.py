@@ -295,7 +295,7 @@ def test_dim(tmp_path):
     [[got]] = outputs(tmp_path, model, "random:1", "--dim", "batch=5")
     assert got.shape == (5, 2)
     r = onq("run", model, "--data", "random:1", "--dim", "nothing=5")
-    assert r.returncode == 2 and "'batch'" in r.stderr
+    assert r.returncode == 2 and "named are: batch" in r.stderr
     np.savez(tmp_path / "x.npz", x=np.zeros((3, 2), np.float32))
     refused(onq("run", model, "--data", tmp_path / "x.npz", "--dim", "batch=5"), "FLOAT[3,2]", "FLOAT[5,2]")
 
