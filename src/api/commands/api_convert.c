@@ -169,7 +169,8 @@ static onq_code write_params(run *r, onq_error *err) {
 static void tell_outputs(const run *r) {
     oq_job *job = r->q.job;
     const oq_verdict *v = &r->q.verified.verdict;
-    const char *on = r->q.record.generated ? ", on an input that was made up" : "";
+    const char *on =
+        r->q.record.generated ? ", on an input that was made up (--data gives real ones)" : "";
     if (r->q.verified.skipped != NULL || !v->measured) {
         oq_buf_adds(&job->text, "the outputs were not compared\n");
         return;
