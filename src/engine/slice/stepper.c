@@ -148,6 +148,7 @@ static onq_code load(oq_stepper *st, oq_source *source, onq_error *err) {
     const bool *none = oq_slicer_at_hand(s, OQ_EVERY_PLACE, &s->arena);
     OQ_TRY_ALLOC(none != NULL, err);
     OQ_TRY(find_needed(st, 0, none, &s->arena, &needed, err));
+    OQ_TRY(oq_source_measure(source, err)); /* a stream does not say how many it has */
     OQ_TRY(oq_slicer_load(s, source, oq_source_count(source), st->o.memory, needed.values, err));
     return s->n_samples > 0
                ? ONQ_OK
