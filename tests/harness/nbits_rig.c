@@ -9,9 +9,9 @@
 #include <string.h>
 
 const oq_nb_method *nbits_method(const char *name) {
-    for (const oq_nb_method *m = oq_nb_methods; m->name != NULL; m++)
-        if (strcmp(m->name, name) == 0)
-            return m;
+    for (size_t i = 0; i < OQ_NB_METHODS; i++)
+        if (strcmp(oq_nb_methods[i].name, name) == 0)
+            return &oq_nb_methods[i];
     for (size_t i = 0; i < OQ_COUNT(oq_nb_bnb4_methods); i++)
         if (strcmp(oq_nb_bnb4_methods[i].name, name) == 0)
             return &oq_nb_bnb4_methods[i];

@@ -274,6 +274,7 @@ static onq_code sweep(const onq_allocator *a, void *ctx, onq_error *e) {
     OQ_GO(onq_options_add(o, "nodes_to_exclude", "re:x", e));
     OQ_GO(onq_run(env, o, &r, e));
     assert_non_null(onq_result_file(r, 0));
+    flaky_give(a, onq_result_file(r, 0)->data, onq_result_file(r, 0)->size);
 done:
     onq_result_free(r);
     onq_options_free(o);

@@ -282,7 +282,14 @@ static onq_code sweep_body(const onq_allocator *a, void *ctx, onq_error *err) {
     r.config.dedicated_qdq_pair = s->dedicated;
     r.config.per_channel = s->dedicated;
     const bool made = !r.b.failed && s->ranges(&r);
-    const onq_code rc = made ? quantize(&r, err) : oq_fail_nomem(err);
+    onq_code rc = made ? quantize(&r, err) : oq_fail_nomem(err);
+    oq_buf bytes;
+    oq_buf_init(&bytes, a);
+    if (rc == ONQ_OK)
+        rc = oq_model_encode(r.b.m, &bytes, err);
+    if (rc == ONQ_OK)
+        flaky_give(a, bytes.p, bytes.n);
+    oq_buf_release(&bytes);
     quant_rig_end(&r);
     return rc;
 }
