@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# test.sh FOLDER [WORDS OF CTEST...] — runs the tests of a build folder and ends with what was skipped, why, and how to run
-# it, so that a green run cannot hide it.
+# test.sh FOLDER [WORDS OF CTEST...] — runs the tests of a build folder, then says what was skipped, why, and how to run
+# it, so that a green run cannot hide it, and ends with ctest's result.
 set -u
 cd -- "$(dirname -- "$0")/.." || exit 1
 folder=$1
@@ -41,6 +41,8 @@ if [ -f "$log" ]; then
             echo "  $n: $reason"
             echo "     ctest --test-dir $folder -R '^(${names// /|})\$'"
         done <<<"$lines"
+        echo
+        grep -E '^[0-9]+% tests passed|^Total Test time' "$shown" # the result is the last thing to see
     fi
 fi
 exit "$status"

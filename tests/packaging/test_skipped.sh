@@ -25,7 +25,8 @@ has '  14: no Chromium (Debian: chromium): the report is not looked at'
 has "     ctest --test-dir $scratch/tests -R '^(pages|partly)\$'"
 has '  1: no build/venv (make setup)'
 has "     ctest --test-dir $scratch/tests -R '^(shell)\$'"
-tail -n 5 "$scratch/out" | grep -q '^skipped:$' || { echo "not at the end:"; cat "$scratch/out"; exit 1; }
+tail -n 8 "$scratch/out" | grep -q '^skipped:$' || { echo "not at the end:"; cat "$scratch/out"; exit 1; }
+tail -n 2 "$scratch/out" | grep -q '^100% tests passed, 0 tests failed out of 4$' || { echo "no result at the end"; exit 1; }
 
 echo 'add_test(bad "/bin/false")' >>"$scratch/tests/CTestTestfile.cmake"
 run 8
