@@ -6,6 +6,9 @@
 Every case makes a float model, a quantized one that is spoiled or not, and says which causes are right. The table
 shows the first cause that debug names, and how much of the best gain the command that it prints brings. The best gain
 is that of the remedy that the case knows, or of the command itself if that is better.
+
+The thresholds of src/api/debug/causes.c, the strength of the spoils and some of the answers that count as right were
+chosen while looking at this table. It shows that nothing got worse; it is no estimate for models that are not in it.
 """
 import argparse
 import json
