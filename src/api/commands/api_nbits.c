@@ -15,7 +15,7 @@
 #include "onnx/codec/schema.h"
 #include "onnx/tidy.h"
 #include "quantize/nbits/nb_import.h"
-#include "quantize/nbits/nb_weigh.h"
+#include "quantize/nbits_budget/nb_weigh.h"
 #include "quantize/ort/result_opset.h"
 
 /* clang-format off */

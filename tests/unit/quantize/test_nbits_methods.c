@@ -6,7 +6,7 @@
 #include "nbits_rig.h"
 
 #include "onnx/attr.h"
-#include "quantize/nbits/nb_learn.h"
+#include "quantize/nbits_method/nb_learn.h"
 #include "testing.h"
 
 #include <math.h>

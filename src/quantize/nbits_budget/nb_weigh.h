@@ -17,7 +17,7 @@
 #ifndef OQ_QUANTIZE_NBITS_WEIGH_H
 #define OQ_QUANTIZE_NBITS_WEIGH_H
 
-#include "quantize/nbits/nb_learn.h"
+#include "quantize/nbits_method/nb_learn.h"
 
 typedef struct oq_nb_weigher oq_nb_weigher;
 

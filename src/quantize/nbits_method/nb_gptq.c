@@ -4,8 +4,8 @@
  * The options are the reference's (neural_compressor's gptq). It rounds its result once more with
  * ranges of its own; here the integers that were found are what is stored.
  */
-#include "quantize/nbits/nb_fit.h"
-#include "quantize/nbits/nb_learn.h"
+#include "quantize/nbits_method/nb_fit.h"
+#include "quantize/nbits_method/nb_learn.h"
 #include "quantize/number/qweight.h"
 
 #define RIDGE          0.3

@@ -1,7 +1,7 @@
 /*
  * nb_learn.c — which weights share their inputs, and the runs that fill the Hessians.
  */
-#include "quantize/nbits/nb_learn.h"
+#include "quantize/nbits_method/nb_learn.h"
 
 #include "engine/slice/stepper.h"
 #include "engine/sweep.h"

@@ -1,10 +1,10 @@
 /*
  * nb_weigh.c — see nb_weigh.h. nb_switch.c makes the graph.
  */
-#include "quantize/nbits/nb_weigh.h"
+#include "quantize/nbits_budget/nb_weigh.h"
 
 #include "engine/sweep.h"
-#include "quantize/nbits/nb_switch.h"
+#include "quantize/nbits_budget/nb_switch.h"
 #include "samples/agreement.h"
 #include "samples/language.h"
 

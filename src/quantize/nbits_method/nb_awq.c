@@ -6,8 +6,8 @@
  * 1, is tried on some columns of the weights that read the tensor. The loss is that of a diagonal
  * Hessian: the square of what a weight loses times the mean square of its inputs.
  */
-#include "quantize/nbits/nb_fit.h"
-#include "quantize/nbits/nb_learn.h"
+#include "quantize/nbits_method/nb_fit.h"
+#include "quantize/nbits_method/nb_learn.h"
 
 #include "onnx/operators.h"
 #include "prepare/channels/channels.h"

@@ -1,7 +1,7 @@
 /*
  * nb_fit.c — see nb_fit.h.
  */
-#include "quantize/nbits/nb_fit.h"
+#include "quantize/nbits_method/nb_fit.h"
 
 #include "quantize/number/qparam.h"
 

@@ -3,7 +3,7 @@
  *
  *     y = If(switch)  then  MatMulNBits(x, q, scales)  else  MatMul(x, w)
  */
-#include "quantize/nbits/nb_switch.h"
+#include "quantize/nbits_budget/nb_switch.h"
 
 #include "onnx/attr.h"
 #include "onnx/codec/schema.h"
