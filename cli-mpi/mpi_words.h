@@ -2,8 +2,7 @@
  * mpi_words.h — the command line of `onq-mpi calibrate`: what goes to every rank, and what is the
  * program's own.
  */
-#ifndef CLI_MPI_WORDS_H
-#define CLI_MPI_WORDS_H
+#pragma once
 
 #include <onq/onq.h>
 #include <stdbool.h>
@@ -19,5 +18,3 @@ struct mpi_words {
 /* Sorts the words by the option table. ONQ_E_OPTION for what a rank may not be told. */
 onq_code mpi_words_read(struct mpi_words *w, onq_env *env, int n, char **words, onq_error *err);
 void mpi_words_free(struct mpi_words *w);
-
-#endif

@@ -5,8 +5,7 @@
  * no value but may have true or false; a list takes several words, up to the next option; `--` ends
  * the options; a value that begins with - is written --name=-value unless it is a number.
  */
-#ifndef CLI_ARGS_H
-#define CLI_ARGS_H
+#pragma once
 
 #include <onq/onq.h>
 #include <stdbool.h>
@@ -26,5 +25,3 @@ onq_code args_parse(onq_options *opts, int n_words, char **words, struct args_co
 int args_truth(const char *word);
 /* Sets err to a message about the command line; returns ONQ_E_OPTION. Control bytes are escaped. */
 onq_code args_fail(onq_error *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-
-#endif

@@ -2,8 +2,7 @@
  * pages.h — everything that is written from the command and option tables: help, man pages, the
  * reference in Markdown, shell completion. All go to standard output.
  */
-#ifndef CLI_PAGES_H
-#define CLI_PAGES_H
+#pragma once
 
 #include <onq/onq.h>
 #include <stdbool.h>
@@ -70,5 +69,3 @@ struct exit_status {
 extern const struct exit_status pages_statuses[];
 /* Whether the page of a command (NULL: the page of all) shows it. */
 bool status_of(const struct exit_status *s, const char *command);
-
-#endif

@@ -4,8 +4,7 @@
  * Messages are `onq: error: ...`, `onq: warning: ...` and, with --verbose, `onq: ...`. The bar is
  * drawn only on a terminal, at most ten times a second, and wiped before a message.
  */
-#ifndef CLI_SCREEN_H
-#define CLI_SCREEN_H
+#pragma once
 
 #include <onq/onq.h>
 #include <stdbool.h>
@@ -29,5 +28,3 @@ void screen_error(struct screen *s, const char *text);
 void screen_progress(struct screen *s, const char *what, uint64_t done, uint64_t total);
 /* Wipes the bar. */
 void screen_wipe(struct screen *s);
-
-#endif

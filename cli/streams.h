@@ -5,8 +5,7 @@
  * input; `-o -` writes the result to standard output, whole or not at all. What is said about the
  * result goes to standard error then.
  */
-#ifndef CLI_STREAMS_H
-#define CLI_STREAMS_H
+#pragma once
 
 #include <onq/onq.h>
 #include <stdbool.h>
@@ -22,5 +21,3 @@ onq_code streams_open(struct streams *s, onq_options *opts, const char *command,
 /* Writes the result to standard output, if it belongs there. The caller flushes. */
 onq_code streams_write(const struct streams *s, const onq_result *res, onq_error *err);
 void streams_close(struct streams *s);
-
-#endif

@@ -2,8 +2,7 @@
  * common.h — what the programs beside this share: a command of onq as one call, and whole files, which
  * onq does not see where a program gives it bytes.
  */
-#ifndef EXAMPLES_COMMON_H
-#define EXAMPLES_COMMON_H
+#pragma once
 
 #include <onq/onq.h>
 #include <stdio.h>
@@ -88,5 +87,3 @@ static inline int write_file(const char *path, const onq_file *file) {
     const int done = fwrite(file->data, 1, file->size, f) == file->size;
     return fclose(f) == 0 && done;
 }
-
-#endif

@@ -5,8 +5,7 @@
  * For every command that measures how near a model is to float and does not search: the quantizing
  * ones and `bench`. (`auto` searches until its targets hold.)
  */
-#ifndef OQ_API_GATE_H
-#define OQ_API_GATE_H
+#pragma once
 
 #include "api/options/command.h"
 #include "tune/choose.h"
@@ -24,5 +23,3 @@ void oq_gate_json(oq_job *job, const oq_targets *t, const oq_score *s);
 void oq_gate_tell(oq_job *job, const oq_targets *t, const oq_score *s, const char *who);
 /* ONQ_E_UNSUPPORTED with the first target that is not reached. */
 onq_code oq_gate_refuse(const oq_job *job, const oq_targets *t, const oq_score *s, onq_error *err);
-
-#endif

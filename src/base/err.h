@@ -12,8 +12,7 @@
  * everywhere, so these functions alone write to it (tools/check-errors.sh); who has to know what
  * failed keeps an error of its own and hands it on with oq_error_give. Nothing here allocates.
  */
-#ifndef OQ_BASE_ERR_H
-#define OQ_BASE_ERR_H
+#pragma once
 
 #include "base/port.h"
 #include "onq/onq.h"
@@ -86,5 +85,3 @@ size_t oq_text_escape(char *out, size_t cap, const char *in, size_t n);
         if (rc != ONQ_OK)                                                                          \
             goto done;                                                                             \
     } while (0)
-
-#endif

@@ -6,8 +6,7 @@
  * decides the result. No scale of the tensors around such a node helps; the nodes before it must
  * lose less.
  */
-#ifndef OQ_DEBUG_AMPLIFY_H
-#define OQ_DEBUG_AMPLIFY_H
+#pragma once
 
 #include "debug/debug.h"
 
@@ -21,5 +20,3 @@ typedef OQ_VEC(oq_amplifier) oq_amplifiers;
 /* Those that add most noise first. Needs what oq_debug_activations measured; the list goes to
  * `a`. */
 onq_code oq_debug_amplifiers(const oq_debug *d, oq_arena *a, oq_amplifiers *out, onq_error *err);
-
-#endif

@@ -21,8 +21,7 @@
  * where names differ. Memory: the quantized tensors of the samples that run at once, whatever
  * the number of samples.
  */
-#ifndef OQ_DEBUG_DEBUG_H
-#define OQ_DEBUG_DEBUG_H
+#pragma once
 
 #include "base/text/json.h"
 #include "base/vec.h"
@@ -277,5 +276,3 @@ void oq_debug_truth_by_place(const oq_debug *d, const oq_debug_places *p, const 
 onq_code oq_debug_match_weights(oq_debug *d, const oq_debug_places *p, onq_error *err);
 /* Least and greatest integer of a type; false for types that are not integers. */
 bool oq_debug_limits(oq_dtype t, double *lo, double *hi);
-
-#endif

@@ -3,8 +3,7 @@
  * default options, whether it runs, whether its outputs are finite, and how far they are from the
  * float model's.
  */
-#ifndef OQ_DEBUG_VERIFY_H
-#define OQ_DEBUG_VERIFY_H
+#pragma once
 
 #include "engine/engine.h"
 #include "samples/language.h"
@@ -63,5 +62,3 @@ const char *oq_verify_grade_text(oq_verify_grade g); /* "poor", "fair", ... */
 double oq_verify_floor(unsigned bits);
 /* The same where only weights are quantized, however many bits they have. */
 #define OQ_VERIFY_FLOOR_WEIGHTS 4.0
-
-#endif

@@ -18,8 +18,7 @@
  * Steps of a sequence (source.h) come complete, with the states of the model that the source walks
  * with, so most sweeps need not know of them. A model with a `walker` gets its own states instead.
  */
-#ifndef OQ_ENGINE_SWEEP_H
-#define OQ_ENGINE_SWEEP_H
+#pragma once
 
 #include "base/env.h"
 #include "engine/engine.h"
@@ -100,5 +99,3 @@ onq_code oq_turn_run(const oq_turn *t, onq_error *err);
  * `out` may be NULL. */
 onq_code oq_sample_run(oq_session *session, const char *path, const oq_sample *s, oq_outputs *out,
                        onq_error *err);
-
-#endif

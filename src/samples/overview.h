@@ -5,8 +5,7 @@
  * A source looks at each sample when it reads it, if its options say so, and adds up what it sees
  * in the first pass (oq_source_overview). Whoever knows what the samples are for says what that means.
  */
-#ifndef OQ_SAMPLES_OVERVIEW_H
-#define OQ_SAMPLES_OVERVIEW_H
+#pragma once
 
 #include "samples/datum.h"
 
@@ -42,5 +41,3 @@ void oq_overview_init(oq_overview *w, size_t n_inputs);
 void oq_overview_add(oq_overview *w, const oq_look *l);
 /* Every input has the same value everywhere in every sample. */
 bool oq_overview_is_constant(const oq_overview *w);
-
-#endif

@@ -15,8 +15,7 @@
  * random numbers; and a tape (tape.h), which holds what a reader of the caller, a program or a .tar
  * gives.
  */
-#ifndef OQ_SAMPLES_SOURCE_H
-#define OQ_SAMPLES_SOURCE_H
+#pragma once
 
 #include "samples/datum.h"
 #include "samples/overview.h"
@@ -133,5 +132,3 @@ const oq_sample *oq_source_peek(oq_source *s, uint64_t k);
 /* The next sample will be the k-th of the pass (0: a new pass; resume after k samples). */
 onq_code oq_source_seek(oq_source *s, uint64_t k, onq_error *err);
 void oq_source_close(oq_source *s);
-
-#endif

@@ -4,8 +4,7 @@
  * A reader gives sample number k as one datum per input. source.c checks what it gives, runs it on
  * a thread, applies limit and share. Readers of the five kinds are in source_*.c.
  */
-#ifndef OQ_SAMPLES_SOURCE_PRIVATE_H
-#define OQ_SAMPLES_SOURCE_PRIVATE_H
+#pragma once
 
 #include "samples/source.h"
 
@@ -97,5 +96,3 @@ onq_code oq_reader_open_folder(const oq_reader_setup *s, const char *path, oq_re
 /* A declared input with --dim applied to its shape. */
 onq_code oq_ios_fix_dims(oq_arena *a, oq_ios *ios, const oq_dim_fix *dims, size_t n,
                          onq_error *err);
-
-#endif

@@ -5,8 +5,7 @@
  * spread over samples, and over the folds that calibrated, says how far the ratio of all samples
  * that will ever come may lie above it.
  */
-#ifndef OQ_TUNE_BOUND_H
-#define OQ_TUNE_BOUND_H
+#pragma once
 
 #include "base/arena.h"
 #include "base/env.h"
@@ -46,5 +45,3 @@ onq_code oq_flips_chances(const oq_flips *f, oq_arena *a, bool unseen, double *c
 double oq_flips_unseen(const oq_flips *f);
 /* For every row's error the part of all margins that it is larger than, into hit[n]. */
 onq_code oq_flips_hits(const oq_flips *f, oq_arena *a, double *hit, onq_error *err);
-
-#endif

@@ -1,8 +1,7 @@
 /*
  * choose.h — targets, and which of the candidates is taken.
  */
-#ifndef OQ_TUNE_CHOOSE_H
-#define OQ_TUNE_CHOOSE_H
+#pragma once
 
 #include "tune/recipe.h"
 #include "tune/score.h"
@@ -73,5 +72,3 @@ bool oq_is_as_fast(const oq_candidate *a, const oq_candidate *b);
 /* Sets on_curve, and sorts the indices of those into order[n] by time, fastest first. Gives their
  * number. */
 size_t oq_curve(const oq_candidates *all, const oq_targets *t, size_t *order);
-
-#endif

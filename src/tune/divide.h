@@ -6,8 +6,7 @@
  * and names, kinds of samples that alternate are mixed in every part, and samples that are equal
  * come into the same part (but for one pair of parts that they may lie across).
  */
-#ifndef OQ_TUNE_DIVIDE_H
-#define OQ_TUNE_DIVIDE_H
+#pragma once
 
 #include "samples/source.h"
 
@@ -31,5 +30,3 @@ uint64_t oq_sample_hash(const oq_sample *s);
  * sample; another salt gives another division. In the arena; ONQ_E_NOMEM. */
 onq_code oq_divide(oq_arena *a, const uint64_t *hashes, const uint64_t *numbers, size_t n,
                    size_t n_parts, uint64_t salt, oq_division *out, onq_error *err);
-
-#endif

@@ -1,8 +1,7 @@
 /*
  * meaning.h — what the outputs of a model are, and what people measure them by.
  */
-#ifndef OQ_TUNE_MEANING_H
-#define OQ_TUNE_MEANING_H
+#pragma once
 
 #include "onnx/model.h"
 #include "samples/language.h"
@@ -64,5 +63,3 @@ oq_default_target oq_meaning_target(const oq_meaning *m, const oq_datum *outputs
                                     int64_t batch);
 /* How many sequences of rows an output has: one for each of the batch if its first axis is that. */
 uint64_t oq_sequences_of(const oq_datum *d, int64_t batch);
-
-#endif

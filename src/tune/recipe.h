@@ -5,8 +5,7 @@
  * options go to the command in process and to the text. The model it reads and the file it writes
  * are not in it.
  */
-#ifndef OQ_TUNE_RECIPE_H
-#define OQ_TUNE_RECIPE_H
+#pragma once
 
 #include "base/text/json.h"
 #include "base/vec.h"
@@ -45,5 +44,3 @@ bool oq_recipe_calibrates(const oq_recipe *r);
 /* The command and its options as an object, with what comes before it as "after" unless that only
  * prepares; the command of what is float is "float". */
 void oq_recipe_json(const oq_recipe *r, oq_jw *w, const char *key);
-
-#endif

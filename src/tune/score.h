@@ -7,8 +7,7 @@
  * signal to noise before a final Softmax or Sigmoid, whose saturated values hide most of the noise
  * and let a few undecided samples decide the rest.
  */
-#ifndef OQ_TUNE_SCORE_H
-#define OQ_TUNE_SCORE_H
+#pragma once
 
 #include "base/vec.h"
 #include "samples/agreement.h"
@@ -111,5 +110,3 @@ double oq_margins_allow(const float *margins, size_t n, double percent);
 void oq_link_power(const oq_datum *d, oq_link link, double *sum, uint64_t *n);
 /* Rows along the last axis, 0 when it has no classes. */
 uint64_t oq_rows_of(const oq_datum *d);
-
-#endif

@@ -4,8 +4,7 @@
  * A set keeps its samples and float's outputs for them in memory, as many as fit, so that a
  * candidate costs its own runs and nothing else.
  */
-#ifndef OQ_TUNE_TRIAL_H
-#define OQ_TUNE_TRIAL_H
+#pragma once
 
 #include "engine/engine.h"
 #include "samples/source.h"
@@ -60,5 +59,3 @@ typedef struct oq_clocking {
     double seconds; /* about how long to take for each session */
 } oq_clocking;
 onq_code oq_trials_clock(const oq_trials *t, const oq_clocking *c, onq_error *err);
-
-#endif

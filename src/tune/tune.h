@@ -10,8 +10,7 @@
  *     OQ_TRY(oq_tune_search(&t, err));
  *     OQ_TRY(oq_tune_settle(&t, &best, &reached, err));
  */
-#ifndef OQ_TUNE_TUNE_H
-#define OQ_TUNE_TUNE_H
+#pragma once
 
 #include "quantize/cost/cost.h"
 #include "tune/choose.h"
@@ -132,5 +131,3 @@ oq_candidate *oq_tune_fastest_set(const oq_tune *t, const oq_recipe *base);
 onq_code oq_tune_floats(oq_tune *t, onq_error *err);
 /* Makes this preparation the one that recipes begin with. */
 onq_code oq_tune_set_base(oq_tune *t, oq_candidate *c, onq_error *err);
-
-#endif

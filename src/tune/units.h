@@ -1,8 +1,7 @@
 /*
  * units.h — the stage of the search that decides for each unit.
  */
-#ifndef OQ_TUNE_UNITS_H
-#define OQ_TUNE_UNITS_H
+#pragma once
 
 #include "tune/menu.h"
 #include "tune/tune.h"
@@ -16,5 +15,3 @@ onq_code oq_tune_check_units(const oq_tune *t, const char *path, onq_error *err)
 onq_code oq_tune_units(oq_tune *t, onq_error *err);
 /* Adds a point of the curve that has less noise than a candidate which was doubted. */
 onq_code oq_tune_safer(oq_tune *t, const oq_candidate *c, onq_error *err);
-
-#endif

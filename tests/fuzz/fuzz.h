@@ -3,8 +3,7 @@
  *
  * Header only, for the fuzz targets, which are compiled one by one.
  */
-#ifndef FUZZ_FUZZ_H
-#define FUZZ_FUZZ_H
+#pragma once
 
 #include "onnx/check/check.h"
 #include "onnx/model.h"
@@ -127,5 +126,3 @@ OQ_UNUSED static void fuzz_two(const uint8_t *data, size_t size, fuzz_use_two *u
     oq_model_free(b);
     onq_env_free(env);
 }
-
-#endif

@@ -3,8 +3,7 @@
  *
  * Header only, for the fuzz targets, which are compiled one by one.
  */
-#ifndef FUZZ_MESSAGE_WALK_H
-#define FUZZ_MESSAGE_WALK_H
+#pragma once
 
 #include "onnx/codec/schema.h"
 
@@ -149,5 +148,3 @@ OQ_UNUSED static bool same_message(oq_schema_id id, const void *a, const void *b
     }
     return true;
 }
-
-#endif

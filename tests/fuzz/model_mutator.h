@@ -15,8 +15,7 @@
  *
  * which libFuzzer calls, and replay_main.c too.
  */
-#ifndef FUZZ_MODEL_MUTATOR_H
-#define FUZZ_MODEL_MUTATOR_H
+#pragma once
 
 #include "onnx/codec/schema.h"
 #include "onnx/model.h"
@@ -340,5 +339,3 @@ OQ_UNUSED static size_t mutate_second(uint8_t *data, size_t size, size_t max, un
     return n < 2 || n >= size ? LLVMFuzzerMutate(data, size, max)
                               : mutate_model(data, size, max, seed, n);
 }
-
-#endif

@@ -2,8 +2,7 @@
  * quantize_walk.h — what the fuzz targets of the quantizers share: ranges for every tensor, and a
  * model that must be valid when it is quantized.
  */
-#ifndef QUANTIZE_WALK_H
-#define QUANTIZE_WALK_H
+#pragma once
 
 #include "calibrate/ranges.h"
 #include "onnx/check/check.h"
@@ -94,5 +93,3 @@ static inline void quantize_input(const quantizer *q, const uint8_t *data, size_
     oq_model_free(m);
     onq_env_free(env);
 }
-
-#endif

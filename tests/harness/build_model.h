@@ -16,8 +16,7 @@
  * fails the cmocka test, so nothing needs to be checked, except under a failing allocator: there
  * the functions return NULL and `b.failed` is set.
  */
-#ifndef BUILD_MODEL_H
-#define BUILD_MODEL_H
+#pragma once
 
 #include "onnx/edit.h"
 #include "onnx/model.h"
@@ -75,5 +74,3 @@ const char *bm_order(const oq_graph *g, char *out, size_t n);
 oq_node *bm_find_node(const bm *b, const char *name);
 /* Copy of a text in the model's arena. */
 oq_str bm_str(bm *b, const char *text);
-
-#endif

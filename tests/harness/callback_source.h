@@ -1,8 +1,7 @@
 /*
  * callback_source.h — samples that a function of a test gives.
  */
-#ifndef ONQ_TESTS_CALLBACK_SOURCE_H
-#define ONQ_TESTS_CALLBACK_SOURCE_H
+#pragma once
 
 #include "samples/source.h"
 
@@ -16,5 +15,3 @@ onq_code callback_source_open(onq_env *env, const oq_source_options *o, callback
 onq_code callback_source_open_steps(onq_env *env, const oq_source_options *o, callback_source_fn fn,
                                     void *ctx, uint64_t count, uint64_t each, oq_source **out,
                                     onq_error *err);
-
-#endif

@@ -11,8 +11,7 @@
  * model declares. An edit that depends on samples must get the same ones. A model that cannot be run
  * fails the test.
  */
-#ifndef ONQ_TESTS_COMPUTE_H
-#define ONQ_TESTS_COMPUTE_H
+#pragma once
 
 #include "build_model.h"
 #include "samples/datum.h"
@@ -30,5 +29,3 @@ void computed_release(computed *c);
 /* Runs the model again: its outputs have the names, types and dimensions that they had, and no number
  * differs by more than `within` times the largest of its output. 0: to the bit. */
 void assert_computes(bm *b, const computed *before, double within);
-
-#endif

@@ -14,11 +14,8 @@
  * their hash) and node (inputs, outputs, attributes sorted by name; floats end in f); subgraphs
  * indented below their node.
  */
-#ifndef ONQ_TESTS_DUMP_H
-#define ONQ_TESTS_DUMP_H
+#pragma once
 
 #include "onnx/model.h"
 
 onq_code oq_dump_model(oq_model *m, oq_buf *out, onq_error *err);
-
-#endif

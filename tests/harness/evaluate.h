@@ -5,8 +5,7 @@
  * to its type once, when it is complete. What an operator has beyond the table in evaluate.c
  * (auto_pad, other axes ...) is refused, never guessed.
  */
-#ifndef ONQ_TESTS_EVALUATE_H
-#define ONQ_TESTS_EVALUATE_H
+#pragma once
 
 #include "onnx/model.h"
 #include "samples/datum.h"
@@ -39,5 +38,3 @@ onq_code evaluate_tensor(const evaluation *e, oq_tensor *t, ev_tensor *out, onq_
 onq_code ev_from_datum(oq_arena *a, const oq_datum *d, ev_tensor *out, onq_error *err);
 /* The dims of `out` are those of `t`. */
 onq_code ev_to_datum(oq_arena *a, const ev_tensor *t, oq_datum *out, onq_error *err);
-
-#endif

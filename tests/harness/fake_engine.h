@@ -9,8 +9,7 @@
  * as with the real one. Any other operator is refused when the session is opened, as a runtime
  * would.
  */
-#ifndef ONQ_TESTS_FAKE_ENGINE_H
-#define ONQ_TESTS_FAKE_ENGINE_H
+#pragma once
 
 #include "engine/engine.h"
 
@@ -24,5 +23,3 @@ typedef struct fake_engine {
 } fake_engine;
 
 void fake_engine_init(fake_engine *f, onq_env *env);
-
-#endif

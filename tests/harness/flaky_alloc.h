@@ -12,8 +12,7 @@
  * nothing may be missing in silence. So a body that can end like that shows its result with
  * flaky_give.
  */
-#ifndef ONQ_TESTS_FLAKY_ALLOC_H
-#define ONQ_TESTS_FLAKY_ALLOC_H
+#pragma once
 
 #include "onq/onq.h"
 
@@ -44,5 +43,3 @@ typedef onq_code flaky_body(const onq_allocator *a, void *ctx, onq_error *err);
 
 /* Returns the number of requests of the run in which none failed. */
 size_t flaky_sweep(flaky_body *body, void *ctx);
-
-#endif

@@ -5,8 +5,7 @@
  * place of the C library's; they pass on to it until one is told to fail. As with memory, a body is
  * run with the 1st, 2nd, 3rd ... call failing until a run needs no more.
  */
-#ifndef ONQ_TESTS_FLAKY_IO_H
-#define ONQ_TESTS_FLAKY_IO_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -38,5 +37,3 @@ void flaky_io_no_openat2(int errnum);
 void flaky_io_no_copies(bool on);
 /* write takes at most n bytes at a time; 0: as many as it likes. */
 void flaky_io_short_writes(unsigned n);
-
-#endif

@@ -8,8 +8,7 @@
  *     const uint8_t *q = nbits_rig_part(&r, "w_Q4G16", OQ_UINT8, "3,2,8");
  *     nbits_rig_end(&r);
  */
-#ifndef ONQ_TESTS_NBITS_RIG_H
-#define ONQ_TESTS_NBITS_RIG_H
+#pragma once
 
 #include "quant_rig.h"
 #include "quantize/nbits/nbits.h"
@@ -31,5 +30,3 @@ onq_code nbits_rig_run(nbits_rig *r, onq_error *err);
 /* The bytes of an initializer, which must be there and have this type and shape. Aligned; they live
  * as long as the rig. */
 const void *nbits_rig_part(nbits_rig *r, const char *name, int type, const char *shape);
-
-#endif

@@ -4,8 +4,7 @@
  * A test that calls this gets a pthread_create of its own, which passes on to the C library's until
  * it is told to refuse.
  */
-#ifndef ONQ_TESTS_NO_THREADS_H
-#define ONQ_TESTS_NO_THREADS_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -17,5 +16,3 @@ void no_threads(bool on);
 void no_threads_after(long left, bool stays);
 /* Whether one was refused since. */
 bool no_threads_refused(void);
-
-#endif

@@ -1,8 +1,7 @@
 /*
  * quant_rig.h — a model and all that the quantizers take with it, for tests of them.
  */
-#ifndef ONQ_TESTS_QUANT_RIG_H
-#define ONQ_TESTS_QUANT_RIG_H
+#pragma once
 
 #include "build_model.h"
 #include "calibrate/ranges.h"
@@ -33,5 +32,3 @@ int quant_rig_teardown(void **state);
 
 /* Gives a tensor a range; false without memory. */
 bool quant_rig_range(quant_rig *r, const char *name, double lowest, double highest);
-
-#endif

@@ -4,8 +4,7 @@
  * Helpers fail the test when the system does not do what they ask. Paths returned are the
  * scratch's; they stay valid until scratch_remove.
  */
-#ifndef ONQ_TESTS_SCRATCH_H
-#define ONQ_TESTS_SCRATCH_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -34,5 +33,3 @@ const char *scratch_link(scratch *s, const char *name, const char *target);
 bool file_holds(const char *path, const void *p, size_t n);
 /* Number of entries in a folder, hidden ones too. */
 size_t entry_count(const char *dir);
-
-#endif

@@ -1,8 +1,7 @@
 /*
  * testing.h — cmocka with the headers it wants before it.
  */
-#ifndef ONQ_TESTS_TESTING_H
-#define ONQ_TESTS_TESTING_H
+#pragma once
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -37,5 +36,3 @@
 #define assert_cpu_seconds(start, most)                                                            \
     assert_true(getenv("ONQ_TEST_LOOSE") != NULL ||                                                \
                 (double)(clock() - (start)) / CLOCKS_PER_SEC < (most))
-
-#endif

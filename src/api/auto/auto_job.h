@@ -2,8 +2,7 @@
  * auto_job.h — what the files of `onq auto` share: the job, how a recipe becomes a model, how the
  * answer is shown.
  */
-#ifndef OQ_API_AUTO_JOB_H
-#define OQ_API_AUTO_JOB_H
+#pragma once
 
 #include "api/bench/labels.h"
 #include "api/options/command.h"
@@ -78,5 +77,3 @@ void oq_auto_json(const oq_auto *a, oq_jw *w);
 void oq_auto_commands(const oq_auto *a, const oq_candidate *c, oq_buf *out);
 onq_code oq_auto_write_recipe(const oq_auto *a, const char *path, onq_error *err);
 onq_code oq_auto_write_report(const oq_auto *a, const char *path, onq_error *err);
-
-#endif

@@ -2,8 +2,7 @@
  * bench_decode.h — `onq bench --decode`: tokens a second of a decoder with states, of a text at once
  * (prefill) and token by token with the cache (decode).
  */
-#ifndef OQ_API_BENCH_DECODE_H
-#define OQ_API_BENCH_DECODE_H
+#pragma once
 
 #include "api/options/command.h"
 #include "engine/engine.h"
@@ -25,5 +24,3 @@ onq_code oq_bench_decode_run(oq_bench_decode *d, oq_session *session, const oq_w
 void oq_bench_decode_json(const oq_bench_decode *d, oq_jw *w);
 void oq_bench_decode_text(const oq_bench_decode *d, oq_buf *out);
 void oq_bench_decode_head(oq_buf *out);
-
-#endif

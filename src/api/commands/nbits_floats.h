@@ -2,8 +2,7 @@
  * nbits_floats.h — which constants of a result of weight-only quantization are still float, how
  * much of the file they are, and why.
  */
-#ifndef OQ_API_NBITS_FLOATS_H
-#define OQ_API_NBITS_FLOATS_H
+#pragma once
 
 #include "api/quantizing/quantization.h"
 #include "quantize/nbits/nbits.h"
@@ -11,5 +10,3 @@
 /* A line for the summary where they are a large part; figures for the JSON always. After the result
  * was written. */
 void oq_nb_tell_floats(oq_quant *q, const oq_nb_config *c, const oq_nb_made *made);
-
-#endif

@@ -3,8 +3,7 @@
  * was made: its types, whether weights have a scale for each channel, which nodes and outputs are
  * quantized. The samples and their options are those of the job.
  */
-#ifndef OQ_API_AGAIN_H
-#define OQ_API_AGAIN_H
+#pragma once
 
 #include "api/options/command.h"
 #include "debug/debug.h"
@@ -25,5 +24,3 @@ void oq_again_text(const oq_again *a, const char *input, const char *output, oq_
 bool oq_again_has_channels(const oq_debug_weight *w);
 /* A list of names as the value of an option; NULL: out of memory. */
 const char *oq_again_list(oq_job *job, const oq_str *names, size_t n);
-
-#endif

@@ -7,8 +7,7 @@
  * a budget of time. The remedy that gains most, or a simpler one that gains nearly as much, gives
  * the cause; others are tried on top of it.
  */
-#ifndef OQ_API_CAUSES_H
-#define OQ_API_CAUSES_H
+#pragma once
 
 #include "api/debug/again.h"
 #include "api/debug/remake.h"
@@ -53,5 +52,3 @@ void oq_diagnosis_json(const oq_diagnosis *x, oq_jw *w);
 /* Fills what the page shows of it. */
 onq_code oq_diagnosis_report(const oq_diagnosis *x, oq_arena *a, oq_debug_about *about,
                              onq_error *err);
-
-#endif

@@ -2,13 +2,10 @@
  * faults.h — which parameters in a quantized model do not fit, found by comparing them with those
  * that the same options give over the samples at hand.
  */
-#ifndef OQ_API_FAULTS_H
-#define OQ_API_FAULTS_H
+#pragma once
 
 #include "api/debug/remedies.h"
 
 /* Names the worst tensor whose parameters differ in the model that `t` made; without one, says that
  * they differ as a whole. */
 onq_code oq_fault_say(const oq_diagnosing *g, const oq_try *t, oq_buf *out, onq_error *err);
-
-#endif

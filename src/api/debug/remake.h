@@ -7,8 +7,7 @@
  *     rc = oq_remake(&r, &recipe, r.input, true, &made, err);
  *     oq_remaker_release(&r);
  */
-#ifndef OQ_API_REMAKE_H
-#define OQ_API_REMAKE_H
+#pragma once
 
 #include "debug/debug.h"
 #include "samples/record.h"
@@ -49,5 +48,3 @@ onq_code oq_remake(oq_remaker *r, const oq_recipe *recipe, const char *input, bo
 onq_code oq_remake_float(oq_remaker *r, const oq_recipe *recipe, const char **path, onq_error *err);
 /* Measures a model. */
 onq_code oq_remake_measure(const oq_remaker *r, oq_model *m, oq_remade *out, onq_error *err);
-
-#endif

@@ -2,8 +2,7 @@
  * remedies.h — the table of what is tried against a loss, in the order of simplicity: a row is a
  * cause, the options that would mend it, and what shows that it is the cause.
  */
-#ifndef OQ_API_REMEDIES_H
-#define OQ_API_REMEDIES_H
+#pragma once
 
 #include "api/debug/causes.h"
 #include "debug/amplify.h"
@@ -52,5 +51,3 @@ onq_code oq_remedy_apply(oq_diagnosing *g, const oq_remedy *r, oq_again *how, co
 /* True if products of the quantized model have their weights in Constant nodes. */
 bool oq_remedy_has_constants(const oq_diagnosing *g);
 onq_code oq_remedy_say(const oq_diagnosing *g, const oq_try *t, oq_buf *out, onq_error *err);
-
-#endif

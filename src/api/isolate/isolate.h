@@ -6,8 +6,7 @@
  * itself (base/system/confine.h), then does the job as any other and sends the result. The program is
  * started anew, not forked: the caller may have threads.
  */
-#ifndef OQ_API_ISOLATE_H
-#define OQ_API_ISOLATE_H
+#pragma once
 
 #include "api/options/command.h"
 
@@ -19,5 +18,3 @@ onq_code oq_isolate_run(oq_job *job, onq_error *err);
 /* For calls that use the runtime in the caller's process: ONQ_E_OPTION when the options ask for
  * another one. */
 onq_code oq_isolate_refuse(const onq_options *o, onq_error *err);
-
-#endif

@@ -3,8 +3,7 @@
  * it hears and answers, isolate_send.c turns its job and samples into frames; isolate_worker.c is
  * the worker.
  */
-#ifndef OQ_API_ISOLATE_PARTS_H
-#define OQ_API_ISOLATE_PARTS_H
+#pragma once
 
 #include "api/isolate/isolate_wire.h"
 #include "api/options/command.h"
@@ -50,5 +49,3 @@ onq_code oq_iso_send_data(const oq_iso_end *e, const oq_job *job, oq_iso_body *a
                           onq_error *err);
 /* Adds the ranges as the text of a calibration cache. */
 onq_code oq_iso_ranges_text(const onq_env *env, const onq_ranges *r, oq_buf *out, onq_error *err);
-
-#endif

@@ -5,8 +5,7 @@
  * or raw bytes. Neither side believes the other: lengths are limited by kind, and every read of a
  * body is checked.
  */
-#ifndef OQ_API_ISOLATE_WIRE_H
-#define OQ_API_ISOLATE_WIRE_H
+#pragma once
 
 #include "base/err.h"
 #include "base/str.h"
@@ -69,5 +68,3 @@ uint64_t oq_iso_get(oq_iso_body *b);
 oq_str oq_iso_get_text(oq_iso_body *b); /* a view; "" when bad */
 /* The same as a C string in the arena, cut at a NUL; NULL when bad or out of memory. */
 const char *oq_iso_get_word(oq_iso_body *b, oq_arena *a);
-
-#endif

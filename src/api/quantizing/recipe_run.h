@@ -3,8 +3,7 @@
  * the command line, so what a recipe says is what is done, and the same command makes the same
  * bytes for the user.
  */
-#ifndef OQ_API_RECIPE_RUN_H
-#define OQ_API_RECIPE_RUN_H
+#pragma once
 
 #include "api/options/command.h"
 #include "tune/recipe.h"
@@ -22,5 +21,3 @@ typedef struct oq_recipe_run {
  * prepared: a model that nothing was done to is no result. */
 onq_code oq_recipe_do(oq_recipe_run *run, const oq_recipe *r, const char *in, const char *out,
                       onq_error *err);
-
-#endif

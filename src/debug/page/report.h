@@ -6,8 +6,7 @@
  * when they are built: page_head.html with page.css, page_data.html with page.js, and
  * page_graph.js, which draws what oq_page_graph writes.
  */
-#ifndef OQ_DEBUG_REPORT_H
-#define OQ_DEBUG_REPORT_H
+#pragma once
 
 #include "base/text/json.h"
 #include "quantize/cost/profile.h"
@@ -43,5 +42,3 @@ onq_code oq_report_fill(const unsigned char *html, size_t size, const oq_buf *js
 
 /* "graph": nodes and values of a model, for page_graph.js. */
 void oq_page_graph(const oq_profile *p, oq_jw *w);
-
-#endif

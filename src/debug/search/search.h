@@ -9,8 +9,7 @@
  * as one is a unit: a product with the Relu or Clip that alone reads it, any other node, or a
  * group.
  */
-#ifndef OQ_DEBUG_SEARCH_H
-#define OQ_DEBUG_SEARCH_H
+#pragma once
 
 #include "debug/debug.h"
 
@@ -92,5 +91,3 @@ void oq_debug_search_json(const oq_debug_search *s, oq_jw *w);
 /* An overrides file that gives the tensors of the excluded nodes (without bisection, of the worst
  * unit) 16 bits. */
 void oq_debug_search_overrides(const oq_debug_search *s, oq_jw *w);
-
-#endif

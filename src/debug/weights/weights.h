@@ -1,8 +1,7 @@
 /*
  * weights.h — a weight while it is measured: float values, integers, dequantized values.
  */
-#ifndef OQ_DEBUG_WEIGHTS_H
-#define OQ_DEBUG_WEIGHTS_H
+#pragma once
 
 #include "debug/debug.h"
 
@@ -130,5 +129,3 @@ onq_code oq_debug_weight_values(oq_debug *d, oq_debug_weight *w, bool as_referen
                                 oq_debug_values *out, onq_error *err);
 /* v modulo 2^bits, as numpy subtracts in a type of so many bits. */
 int32_t oq_debug_wrapped(int32_t v, unsigned bits, bool is_signed);
-
-#endif

@@ -13,8 +13,7 @@
  * bytes do not lie in the file makes the whole file invalid. Memory is in proportion to the number
  * of tensors and numbers in the header, both of which the header's bytes bound.
  */
-#ifndef OQ_ONNX_GGUF_GGUF_H
-#define OQ_ONNX_GGUF_GGUF_H
+#pragma once
 
 #include "base/arena.h"
 #include "base/map.h"
@@ -75,5 +74,3 @@ void oq_gguf_read(const oq_gguf_tensor *t, uint64_t from, uint64_t n, float *out
 /* The integers, scale and minimum of block i of Q4_0, Q4_1 or Q8_0: values are scale x q + minimum,
  * q from 0 to 15 or 255. */
 void oq_gguf_block(const oq_gguf_tensor *t, uint64_t i, uint8_t q[32], float *scale, float *minimum);
-
-#endif

@@ -1,8 +1,7 @@
 /*
  * gguf_types.h — the types of GGUF tensors as rows: gguf_blocks.c has them.
  */
-#ifndef OQ_ONNX_GGUF_TYPES_H
-#define OQ_ONNX_GGUF_TYPES_H
+#pragma once
 
 #include <stdint.h>
 
@@ -15,5 +14,3 @@ typedef struct oq_gguf_kind {
 
 /* NULL: the type is not known. */
 const oq_gguf_kind *oq_gguf_kind_of(uint32_t type);
-
-#endif

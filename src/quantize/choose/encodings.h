@@ -11,8 +11,7 @@
  *
  * Offsets of AIMET up to 1.0.0 are the negative zero point of unsigned integers, whatever the type.
  */
-#ifndef OQ_QUANTIZE_ENCODINGS_H
-#define OQ_QUANTIZE_ENCODINGS_H
+#pragma once
 
 #include "onnx/model.h"
 #include "quantize/choose/override.h"
@@ -42,5 +41,3 @@ onq_code oq_encodings_load(oq_overrides *o, oq_model *m, const char *path, oq_en
 /* Writes the parameters of a plan; *skipped counts tensors that the format cannot hold. */
 onq_code oq_encodings_write(const oq_plan *p, oq_encodings_format format, oq_buf *out,
                             size_t *skipped, onq_error *err);
-
-#endif

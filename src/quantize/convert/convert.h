@@ -10,8 +10,7 @@
  *
  * Constants are converted when the model is written (values.h).
  */
-#ifndef OQ_QUANTIZE_CONVERT_H
-#define OQ_QUANTIZE_CONVERT_H
+#pragma once
 
 #include "onnx/model.h"
 #include "quantize/plan.h"
@@ -53,5 +52,3 @@ typedef struct oq_convert_job {
 /* Converts. An operator that has no exact counterpart is ONQ_E_UNSUPPORTED with its name, unless the
  * job allows it; one whose parameters contradict each other is ONQ_E_INVALID. */
 onq_code oq_convert_run(oq_convert_job *job, onq_error *err);
-
-#endif

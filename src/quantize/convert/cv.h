@@ -2,8 +2,7 @@
  * cv.h — what the files of quantize/convert share: the graph that is being rewritten, and the
  * parameters of its tensors.
  */
-#ifndef OQ_QUANTIZE_CONVERT_CV_H
-#define OQ_QUANTIZE_CONVERT_CV_H
+#pragma once
 
 #include "onnx/edit.h"
 #include "onnx/names.h"
@@ -148,5 +147,3 @@ onq_code oq_cv_know_integer(oq_cv_scope *s, const oq_node *n, onq_error *err);
  * node is one of them. */
 onq_code oq_cv_lift_integer(oq_cv_scope *s, uint32_t at, bool *done, onq_error *err);
 onq_code oq_cv_lift_weights(oq_cv_scope *s, uint32_t at, bool *done, onq_error *err);
-
-#endif

@@ -1,8 +1,7 @@
 /*
  * cv_ranges.h — the parameters of a quantized model as ranges, for `static --calibration_cache`.
  */
-#ifndef OQ_QUANTIZE_CONVERT_RANGES_H
-#define OQ_QUANTIZE_CONVERT_RANGES_H
+#pragma once
 
 #include "calibrate/ranges.h"
 #include "quantize/plan.h"
@@ -16,5 +15,3 @@ typedef struct oq_convert_found {
 /* Adds the range of every activation of the plan to `out`, which the caller initialised. */
 onq_code oq_convert_ranges(const oq_plan *p, oq_ranges *out, oq_convert_found *found,
                            onq_error *err);
-
-#endif

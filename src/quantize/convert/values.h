@@ -4,8 +4,7 @@
  *
  * A payload is made in slices (oq_producer.slice), so that a weight is never in memory as a whole.
  */
-#ifndef OQ_QUANTIZE_CONVERT_VALUES_H
-#define OQ_QUANTIZE_CONVERT_VALUES_H
+#pragma once
 
 #include "onnx/model.h"
 #include "onnx/tensor.h"
@@ -57,5 +56,3 @@ onq_code oq_cv_tile_new(const onq_allocator *alloc, const oq_cv_turn *turn, oq_c
                         onq_error *err);
 void oq_cv_tile_free(oq_cv_tile *t);
 void oq_cv_tile_read(oq_cv_tile *t, uint64_t first, size_t n, int32_t *out);
-
-#endif

@@ -10,8 +10,7 @@
  * embedding: (0, half), (1, half + 1) ... of each head. They are put back into the order of the
  * export.
  */
-#ifndef OQ_QUANTIZE_NBITS_IMPORT_H
-#define OQ_QUANTIZE_NBITS_IMPORT_H
+#pragma once
 
 #include "onnx/gguf/gguf.h"
 #include "quantize/nbits/nbits.h"
@@ -49,5 +48,3 @@ const oq_nb_method *oq_nb_import_method(const oq_nb_source *s, unsigned *bits);
 
 /* Numbers k0 to k0 + n of column (or row) `at` of the initializer. */
 void oq_nb_source_read(const oq_nb_source *s, uint64_t at, uint64_t k0, uint64_t n, float *out);
-
-#endif

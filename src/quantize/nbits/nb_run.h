@@ -1,8 +1,7 @@
 /*
  * nb_run.h — the state of a run: what nbits.c and nb_weight.c decide, and nb_emit.c writes.
  */
-#ifndef OQ_QUANTIZE_NBITS_RUN_H
-#define OQ_QUANTIZE_NBITS_RUN_H
+#pragma once
 
 #include "quantize/nbits/nbits.h"
 
@@ -97,5 +96,3 @@ onq_code oq_nb_emit_reshape(oq_nb_state *r, oq_nb_scope *s, oq_graph *g, oq_str 
 /* The order in which Intel's quantizer leaves the nodes (ONNXModel.topological_sort of
  * neural_compressor); where that one fails, a stable topological one. */
 onq_code oq_nb_sort(oq_model *m, oq_graph *g, onq_error *err);
-
-#endif

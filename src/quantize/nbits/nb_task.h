@@ -13,8 +13,7 @@
  * gives back the pages that were read. A method that needs more than a block loads panels and puts
  * results itself (oq_nb_load, oq_nb_put).
  */
-#ifndef OQ_QUANTIZE_NBITS_TASK_H
-#define OQ_QUANTIZE_NBITS_TASK_H
+#pragma once
 
 #include "onnx/model.h"
 #include "onnx/tensor.h"
@@ -189,5 +188,3 @@ onq_code oq_nb_lazy_make(oq_nb_lazy *z, const struct oq_nb_learned *learned, onq
 /* The part that is written first, and makes the others. */
 void oq_nb_lazy_leads(oq_nb_lazy *z, unsigned part);
 void oq_nb_lazy_release(oq_nb_lazy *z);
-
-#endif

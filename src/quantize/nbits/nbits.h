@@ -10,8 +10,7 @@
  * when the model is written (nb_task.h), so that a model larger than memory is no different from a
  * small one.
  */
-#ifndef OQ_QUANTIZE_NBITS_H
-#define OQ_QUANTIZE_NBITS_H
+#pragma once
 
 #include "onnx/edit.h"
 #include "onnx/names.h"
@@ -172,5 +171,3 @@ int64_t oq_nb_layer_of(oq_str node, oq_str weight);
 #define OQ_NB_WHY_TURNED   "its weight is after a Transpose (--all_weights quantizes it)"
 #define OQ_NB_WHY_BATCH    "its weight is a batch of matrices (--all_weights quantizes it)"
 #define OQ_NB_WHY_INNER    "it is inside an If, Loop or Scan (--all_weights quantizes it)"
-
-#endif

@@ -1,8 +1,7 @@
 /*
  * nb_switch.h — a model in which each weight can be float or quantized, as an input says.
  */
-#ifndef OQ_QUANTIZE_NBITS_SWITCH_H
-#define OQ_QUANTIZE_NBITS_SWITCH_H
+#pragma once
 
 #include "quantize/nbits/nbits.h"
 
@@ -25,5 +24,3 @@ onq_code oq_nb_switch_make(oq_nb_switch *s, oq_model *m, const oq_nb_config *c,
                            const oq_nb_weighed *all, size_t n, onq_error *err);
 /* The place of a weight's switch, or OQ_NB_NO_SWITCH. */
 size_t oq_nb_switch_of(const oq_nb_switch *s, const oq_nb_lazy *weight);
-
-#endif

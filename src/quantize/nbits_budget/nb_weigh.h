@@ -14,8 +14,7 @@
  * A small model runs once for each weight. A large one runs once for each layer and once for each
  * kind of weight (all value projections, say): the harm of a weight is what both say together.
  */
-#ifndef OQ_QUANTIZE_NBITS_WEIGH_H
-#define OQ_QUANTIZE_NBITS_WEIGH_H
+#pragma once
 
 #include "quantize/nbits_method/nb_learn.h"
 
@@ -28,5 +27,3 @@ onq_code oq_nb_weigher_see(void *w, oq_nb_weighed *all, size_t n, onq_error *err
 onq_code oq_nb_weigher_weigh(void *w, oq_nb_weighed *all, size_t n, onq_error *err);
 /* Runs of single samples so far. */
 size_t oq_nb_weigher_runs(const oq_nb_weigher *w);
-
-#endif

@@ -11,8 +11,7 @@
  *
  * Matrices are row by row. Functions may be called from several threads at once.
  */
-#ifndef OQ_QUANTIZE_ROUNDING_LINEAR_H
-#define OQ_QUANTIZE_ROUNDING_LINEAR_H
+#pragma once
 
 #include "base/err.h"
 
@@ -52,5 +51,3 @@ void oq_linear_subtract(const oq_linear *l, size_t m, size_t n, size_t k, const 
 /* c[m x n] = a^T b of floats, likewise. */
 void oq_linear_product(const oq_linear *l, size_t m, size_t n, size_t k, const float *a, size_t lda,
                        const float *b, size_t ldb, float *c, size_t ldc);
-
-#endif

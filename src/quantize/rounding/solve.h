@@ -18,8 +18,7 @@
  * the weights as they are then. With `act_order` rows are visited in the order of how large their
  * inputs are, and scales are found from the weights before anything is rounded.
  */
-#ifndef OQ_QUANTIZE_ROUNDING_SOLVE_H
-#define OQ_QUANTIZE_ROUNDING_SOLVE_H
+#pragma once
 
 #include "quantize/rounding/hessian.h"
 
@@ -65,5 +64,3 @@ onq_code oq_round(oq_round_job *job, onq_error *err);
  * is k x n and may be w; the Hessian has a second side. */
 onq_code oq_round_target(const oq_hessian *h, const float *w, size_t n, double ridge, float *out,
                          onq_error *err);
-
-#endif

@@ -11,8 +11,7 @@
  *         run `full`
  *         OQ_TRY(oq_walk_take(&walk, &full, outputs, n, err));
  */
-#ifndef OQ_SAMPLES_WALK_H
-#define OQ_SAMPLES_WALK_H
+#pragma once
 
 #include "samples/language.h"
 #include "samples/source.h"
@@ -47,5 +46,3 @@ onq_code oq_walk_fill(oq_walk *w, const oq_sample *step, oq_arena *a, oq_sample 
  * error that names it, its input and the step. */
 onq_code oq_walk_take(oq_walk *w, const oq_sample *full, const oq_datum *outputs, size_t n,
                       onq_error *err);
-
-#endif

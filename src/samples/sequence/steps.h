@@ -10,8 +10,7 @@
  * no more often than that takes, and not at all for sequences of one step. Without `run` the steps
  * are raw: inputs that a walk fills in are left out, for whoever walks along himself.
  */
-#ifndef OQ_SAMPLES_STEPS_H
-#define OQ_SAMPLES_STEPS_H
+#pragma once
 
 #include "samples/sequence/seq_walk.h"
 
@@ -27,5 +26,3 @@ typedef struct oq_steps_options {
 } oq_steps_options;
 
 onq_code oq_feed_open_steps(onq_env *env, const oq_steps_options *o, oq_feed **out, onq_error *err);
-
-#endif
