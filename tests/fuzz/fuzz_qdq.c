@@ -25,17 +25,16 @@ static void choose(oq_qconfig *c, uint8_t bits) {
     c->enable_subgraph = bits % 3 == 0;
 }
 
-static onq_code quantize(oq_model *m, oq_qconfig *c, oq_ranges *ranges, oq_plan *plan, uint8_t bits,
+static onq_code quantize(oq_model *m, oq_qrun *r, oq_ranges *ranges, oq_plan *plan, uint8_t bits,
                          onq_error *err) {
     (void)bits;
     oq_shapes *shapes = NULL;
     int64_t target;
     const char *why;
-    OQ_TRY(oq_opset_needed(m, c, NULL, OQ_QMODE_QDQ, &target, &why, err));
+    OQ_TRY(oq_opset_needed(m, r, NULL, OQ_QMODE_QDQ, &target, &why, err));
     OQ_TRY(oq_opset_raise(m, target, why, true, err));
     OQ_TRY(oq_shapes_infer(m, NULL, &shapes, err));
-    const oq_qdq_job job = {
-        .model = m, .config = c, .ranges = ranges, .shapes = shapes, .plan = plan};
+    const oq_qdq_job job = {.model = m, .run = r, .ranges = ranges, .shapes = shapes, .plan = plan};
     onq_code rc = oq_shapes_write(shapes, m, err);
     if (rc == ONQ_OK)
         rc = oq_walk_graphs(m->proto->graph, add_ranges, ranges, err);

@@ -22,21 +22,20 @@ static void choose(oq_qconfig *c, uint8_t bits) {
     c->enable_subgraph = (bits & 32) != 0;
 }
 
-static onq_code quantize(oq_model *m, oq_qconfig *c, oq_ranges *ranges, oq_plan *plan, uint8_t bits,
+static onq_code quantize(oq_model *m, oq_qrun *r, oq_ranges *ranges, oq_plan *plan, uint8_t bits,
                          onq_error *err) {
     const bool dynamic = (bits & 128) != 0;
     int64_t target;
     const char *why;
     oq_shapes *shapes = NULL;
-    OQ_TRY(oq_opset_needed(m, c, NULL, OQ_QMODE_INTEGER, &target, &why, err));
+    OQ_TRY(oq_opset_needed(m, r, NULL, OQ_QMODE_INTEGER, &target, &why, err));
     OQ_TRY(oq_opset_raise(m, target, why, true, err));
     OQ_TRY(oq_shapes_infer(m, NULL, &shapes, err));
     const onq_code rc = oq_shapes_write(shapes, m, err);
     oq_shapes_free(shapes);
     OQ_TRY(rc);
     OQ_TRY(oq_walk_graphs(m->proto->graph, add_ranges, ranges, err));
-    const oq_qo_job job = {
-        .model = m, .config = c, .ranges = dynamic ? NULL : ranges, .plan = plan};
+    const oq_qo_job job = {.model = m, .run = r, .ranges = dynamic ? NULL : ranges, .plan = plan};
     return oq_qo_run(&job, err);
 }
 

@@ -8,7 +8,7 @@
 #include "onnx/check/check.h"
 #include "onnx/graph.h"
 #include "onnx/tidy.h"
-#include "quantize/choose/config.h"
+#include "quantize/choose/qrun.h"
 #include "quantize/ort/stamp.h"
 #include "quantize/plan.h"
 #include "shape/operands.h"
@@ -58,7 +58,7 @@ static inline void judge(onq_env *env, oq_model *m, onq_code rc, onq_error *err)
 /* One way of quantizing. `bits`, the first byte of the input, choose the options. */
 typedef struct quantizer {
     void (*choose)(oq_qconfig *c, uint8_t bits);
-    onq_code (*run)(oq_model *m, oq_qconfig *c, oq_ranges *ranges, oq_plan *plan, uint8_t bits,
+    onq_code (*run)(oq_model *m, oq_qrun *r, oq_ranges *ranges, oq_plan *plan, uint8_t bits,
                     onq_error *err);
 } quantizer;
 
@@ -66,6 +66,7 @@ static inline void quantize_model(const quantizer *q, oq_model *m, uint8_t bits)
     onq_error err = ONQ_ERROR_INIT;
     oq_arena a;
     oq_qconfig c;
+    oq_qrun run;
     oq_ranges ranges;
     oq_plan plan;
     oq_arena_init(&a, &m->env->alloc);
@@ -73,7 +74,8 @@ static inline void quantize_model(const quantizer *q, oq_model *m, uint8_t bits)
     oq_ranges_init(&ranges, &m->env->alloc, OQ_CAL_MINMAX);
     oq_plan_init(&plan, &a);
     q->choose(&c, bits);
-    const onq_code rc = q->run(m, &c, &ranges, &plan, bits, &err);
+    oq_qrun_init(&run, &c);
+    const onq_code rc = q->run(m, &run, &ranges, &plan, bits, &err);
     judge(m->env, m, rc, &err);
     oq_ranges_release(&ranges);
     oq_qconfig_release(&c);

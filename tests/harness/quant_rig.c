@@ -12,6 +12,7 @@ void quant_rig_begin(quant_rig *r, const onq_allocator *alloc) {
     oq_arena_init(&r->arena, a);
     oq_qconfig_init(&r->config, &r->arena);
     r->config.activation_type = OQ_UINT8;
+    oq_qrun_init(&r->run, &r->config);
     oq_ranges_init(&r->ranges, a, OQ_CAL_MINMAX);
     r->extremes.arena = &r->arena;
     oq_plan_init(&r->plan, &r->arena);

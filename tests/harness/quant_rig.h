@@ -5,9 +5,9 @@
 
 #include "build_model.h"
 #include "calibrate/ranges.h"
-#include "quantize/choose/config.h"
 #include "quantize/choose/extreme.h"
 #include "quantize/choose/override.h"
+#include "quantize/choose/qrun.h"
 #include "quantize/plan.h"
 #include "shape/shape.h"
 
@@ -15,6 +15,7 @@ typedef struct quant_rig {
     bm b; /* empty, of opset 13 */
     oq_arena arena;
     oq_qconfig config; /* activations are uint8 */
+    oq_qrun run;
     oq_overrides overrides;
     oq_ranges ranges;
     oq_extremes extremes;

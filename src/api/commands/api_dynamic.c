@@ -52,7 +52,7 @@ static void warn_of_rest(const oq_quant *q) {
 static onq_code quantize(void *ctx, onq_error *err) {
     oq_quant *q = ctx;
     const oq_qo_job job = {.model = q->model,
-                           .config = &q->config,
+                           .run = &q->run,
                            .plan = &q->plan,
                            .decide_only = oq_opt_flag(q->job->opts, "dry_run")};
     return oq_qo_run(&job, err);

@@ -55,7 +55,7 @@ static const char *file_of(const run *r, const char *name, bool wanted) {
     if (path != NULL && !wanted)
         oq_warn(r->q.job->env, "--%s has no effect with --quantization_mode %s", name,
                 oq_opt_str(o, "quantization_mode"));
-    return wanted && r->q.config.given == NULL ? path : NULL; /* a plan has them */
+    return wanted && r->q.run.given == NULL ? path : NULL; /* a plan has them */
 }
 
 static onq_code check_options(run *r, oq_legacy_mode mode, onq_error *err) {
@@ -109,7 +109,7 @@ static onq_code quantize(void *ctx, onq_error *err) {
                                .signed_weights = oq_opt_flag(o, "asymmetric_input_types"),
                                .inputs = &r->inputs,
                                .outputs = &r->outputs,
-                               .given = r->q.config.given,
+                               .given = r->q.run.given,
                                .plan = &r->q.plan,
                                .decide_only = oq_opt_flag(o, "dry_run")};
     return oq_legacy_run(&job, err);

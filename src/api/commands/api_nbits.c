@@ -98,10 +98,11 @@ static const onq_option_info nbits_rows[] = {
     OQ_FLAG("all_weights", 0, "",
             "Also quantize weights that the reference leaves float: weights in Constant nodes or "
             "after a Transpose, batches of matrices, tables of Gather with 2 or 8 bits."),
-    OQ_PATH("weights", 0, "", "FILE",
-            "GGUF file whose weights replace those of the model. Blocks of Q4_0, Q4_1 and Q8_0 stay "
-            "as they are, unless --bits, --block_size, --quant_method or --target_bits is given; "
-            "other types are quantized anew."),
+    OQ_PATH(
+        "weights", 0, "", "FILE",
+        "GGUF file whose weights replace those of the model. Blocks of Q4_0, Q4_1 and Q8_0 stay "
+        "as they are, unless --bits, --block_size, --quant_method or --target_bits is given; "
+        "other types are quantized anew."),
     OQ_PATH("weights_map", 0, "", "FILE",
             "JSON file with the tensors of --weights for initializers whose names are not those of "
             "a Llama export: {\"initializer\": \"tensor\"}."),
@@ -158,7 +159,7 @@ static onq_code take_axes(run *r, onq_error *err) {
     oq_opt_axis *axes;
     size_t n;
     OQ_TRY(oq_opt_axes(o, "quant_axes", &r->q.job->arena, &axes, &n, err));
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         if (oq_str_is(axes[i].key, "Gather"))
             r->config.gather_axis = axes[i].value;
         else if (!oq_str_is(axes[i].key, "MatMul") || axes[i].value != 0)
@@ -166,7 +167,6 @@ static onq_code take_axes(run *r, onq_error *err) {
                            "--quant_axes: '%.*s:%lld' (blocks of MatMul lie along axis 0; those of "
                            "Gather along any)",
                            OQ_STR(axes[i].key), (long long)axes[i].value);
-    }
     return ONQ_OK;
 }
 
@@ -253,7 +253,7 @@ static onq_code nbits_options(run *r, onq_error *err) {
     OQ_TRY(check_together(r, err));
     OQ_TRY(oq_nb_check(c, &c->how, ONQ_E_OPTION, err));
     const char *file = oq_opt_str(o, "node_config");
-    return file != NULL && r->q.config.given == NULL
+    return file != NULL && r->q.run.given == NULL
                ? oq_nb_config_nodes(c, &r->q.job->env->alloc, file, err)
                : ONQ_OK;
 }
@@ -359,11 +359,10 @@ static onq_code quantize(void *ctx, onq_error *err) {
 
 static void tell_spent(const run *r, const oq_nb_budget *b, size_t runs) {
     oq_job *job = r->q.job;
-    oq_buf_addf(
-        &job->text,
-        "%.2f bits a weight, by %s: %zu weights with 2, %zu with 4, %zu with 8, %zu float", b->got,
-        b->weigh != NULL ? "what reaches the outputs" : "the noise of weights", b->count[1],
-        b->count[2], b->count[3], b->count[0]);
+    oq_buf_addf(&job->text,
+                "%.2f bits a weight, by %s: %zu weights with 2, %zu with 4, %zu with 8, %zu float",
+                b->got, b->weigh != NULL ? "what reaches the outputs" : "the noise of weights",
+                b->count[1], b->count[2], b->count[3], b->count[0]);
     if (b->n_fixed > 0)
         oq_buf_addf(&job->text, " (%zu of them fixed by --node_config)", b->n_fixed);
     oq_buf_addf(&job->text, "\n");
@@ -507,7 +506,7 @@ static onq_code run_steps(run *r, onq_code (*options)(run *r, onq_error *err), o
     OQ_TRY(import(r, err));
     OQ_TRY(raise(r, err));
     OQ_TRY(report_names(r, err));
-    if (!r->config.bnb4 && r->q.config.given == NULL) {
+    if (!r->config.bnb4 && r->q.run.given == NULL) {
         OQ_TRY(mix(r, err));
         OQ_TRY(spend(r, err));
     }
@@ -528,6 +527,7 @@ static onq_code run_with(oq_job *job, const char *format,
     oq_quant_init(&r.q, job, format, quantize, &r);
     r.q.weights_only = true;
     oq_nb_config_init(&r.config, &r.q.config);
+    r.config.given = r.q.run.given;
     const onq_code rc = oq_quant_blame(&r.q, run_steps(&r, options, err), err);
     oq_nb_made_release(&r.made);
     oq_nb_config_release(&r.config);

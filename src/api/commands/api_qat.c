@@ -67,14 +67,14 @@ static onq_code quantize(void *ctx, onq_error *err) {
     const bool decide_only = oq_opt_flag(q->job->opts, "dry_run");
     OQ_TRY(oq_quant_see_types(q, err));
     const oq_qo_job qoper = {.model = q->model,
-                             .config = &q->config,
+                             .run = &q->run,
                              .overrides = &q->overrides,
                              .ranges = &q->ranges,
                              .plan = &q->plan,
                              .integer = r->qat.format == OQ_TRAINED_INTEGER,
                              .decide_only = decide_only};
     const oq_qdq_job qdq = {.model = q->model,
-                            .config = &q->config,
+                            .run = &q->run,
                             .overrides = &q->overrides,
                             .ranges = &q->ranges,
                             .shapes = q->shapes,

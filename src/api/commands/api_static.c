@@ -152,14 +152,14 @@ static onq_code quantize(void *ctx, onq_error *err) {
         OQ_TRY_ALLOC(truth != NULL, err);
     }
     const oq_qdq_job qdq = {.model = s->q.model,
-                            .config = &s->q.config,
+                            .run = &s->q.run,
                             .overrides = &s->q.overrides,
                             .ranges = &s->q.ranges,
                             .shapes = s->q.shapes,
                             .plan = &s->q.plan,
                             .decide_only = oq_opt_flag(s->q.job->opts, "dry_run")};
     const oq_qo_job qoper = {.model = s->q.model,
-                             .config = &s->q.config,
+                             .run = &s->q.run,
                              .overrides = &s->q.overrides,
                              .ranges = &s->q.ranges,
                              .shapes = s->q.shapes,
@@ -175,7 +175,7 @@ static onq_code find_extremes(void *ctx, oq_graph *g, onq_error *err) {
     OQ_TRY(oq_extremes_find(&s->extremes, g, &s->q.ranges, &s->q.config, &s->q.overrides, err));
     return oq_masks_settle(&s->extremes, from,
                            OQ_CHOSEN(s->q.job->opts, "masks", oq_masks, OQ_MASKS_CHOICES), g,
-                           &s->q.ranges, &s->q.config, err);
+                           &s->q.ranges, &s->q.run, err);
 }
 
 static onq_code run_steps(oq_static *s, onq_error *err) {
@@ -186,8 +186,8 @@ static onq_code run_steps(oq_static *s, onq_error *err) {
     OQ_TRY(oq_selection_apply(&s->selection, &s->q, err));
     OQ_TRY(oq_quant_methods_apply(&s->q, err));
     OQ_TRY(oq_quant_report_names(s->q.job, &s->q.config, s->q.model->proto->graph, err));
-    OQ_TRY(oq_reach_count_inner(s->q.model, &s->q.config, s->q.shapes, s->q.modes, &s->inner_nodes,
-                                err));
+    OQ_TRY(
+        oq_reach_count_inner(s->q.model, &s->q.run, s->q.shapes, s->q.modes, &s->inner_nodes, err));
     OQ_TRY(oq_static_make_ranges(s, err));
     OQ_TRY(oq_reach_graphs(s->q.model, &s->q.config, find_extremes, s, err));
     OQ_TRY(oq_static_blame_overrides(s, oq_quant_make(&s->q, err), err));

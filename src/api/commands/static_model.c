@@ -25,7 +25,7 @@ const char *oq_static_overrides_name(const oq_static *s) {
 }
 
 onq_code oq_static_blame_overrides(const oq_static *s, onq_code rc, onq_error *err) {
-    return rc == ONQ_E_CONFIG && s->q.overrides.all.n > 0 && s->q.config.given == NULL
+    return rc == ONQ_E_CONFIG && s->q.overrides.all.n > 0 && s->q.run.given == NULL
                ? oq_error_in(err, rc, "%s", oq_static_overrides_name(s))
                : rc;
 }
@@ -42,7 +42,7 @@ static onq_code load_encodings(oq_static *s, onq_error *err) {
     const onq_env *env = s->q.job->env;
     const char *path = oq_opt_str(s->q.job->opts, "encodings");
     oq_encodings_read read;
-    if (path == NULL || path[0] == '\0' || s->q.config.given != NULL)
+    if (path == NULL || path[0] == '\0' || s->q.run.given != NULL)
         return ONQ_OK;
     OQ_TRY(oq_encodings_load(&s->q.overrides, s->q.model, path, &read, err));
     if (read.n_gone > 0)
@@ -148,7 +148,7 @@ static onq_code smooth(oq_static *s, onq_error *err) {
             job.n_tensors, job.n_folded);
     /* What it put in stays float. */
     for (size_t i = 0; i < job.added.n; i++)
-        OQ_TRY(oq_qconfig_add_float(&s->q.config, job.added.v[i], err));
+        OQ_TRY_ALLOC(oq_map_put(&s->q.run.added, job.added.v[i], 0), err);
     return ONQ_OK;
 }
 
@@ -180,10 +180,10 @@ onq_code oq_static_prepare(oq_static *s, onq_error *err) {
     if (s->preset != OQ_PRESET_NONE)
         OQ_TRY(oq_static_blame_overrides(s, apply_preset(s, err), err));
     OQ_TRY(oq_static_check_types(s, err));
-    if (q->config.given != NULL)
-        OQ_TRY(oq_given_bind_nodes(q->config.given, q->model, err));
+    if (q->run.given != NULL)
+        OQ_TRY(oq_given_bind_nodes(q->run.given, q->model, err));
     OQ_TRY(oq_quant_raise(q, s->format == OQ_FORMAT_QDQ ? OQ_QMODE_QDQ : OQ_QMODE_QLINEAR, err));
-    if (q->config.given != NULL)
-        OQ_TRY(oq_given_bind_nodes(q->config.given, q->model, err));
+    if (q->run.given != NULL)
+        OQ_TRY(oq_given_bind_nodes(q->run.given, q->model, err));
     return check_overrides(s, err);
 }

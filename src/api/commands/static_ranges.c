@@ -77,7 +77,7 @@ onq_code oq_static_read_ranges(oq_static *s, onq_error *err) {
  * model. */
 static onq_code calibrated_types(oq_static *s, oq_cal_options *o, onq_error *err) {
     oq_strs types = {0};
-    OQ_TRY(oq_reach_types(s->q.model, &s->q.config, s->q.modes, &s->q.job->arena, &types, err));
+    OQ_TRY(oq_reach_types(s->q.model, &s->q.run, s->q.modes, &s->q.job->arena, &types, err));
     /* An empty list would mean all operators. */
     if (types.n == 0 && !OQ_PUSH(&s->q.job->arena, &types, OQ_S("(none)")))
         return oq_fail_nomem(err);
@@ -155,15 +155,15 @@ static onq_code calibrate(oq_static *s, onq_error *err) {
  * fails. */
 static onq_code check_histograms(oq_static *s, onq_error *err) {
     bool any = false;
-    oq_qconfig *c = &s->q.config;
-    const bool inner = c->enable_subgraph;
-    if (!c->as_reference || s->method == OQ_CAL_MINMAX || s->q.has_ranges)
+    oq_qconfig outer = s->q.config;
+    oq_qrun run = s->q.run;
+    if (!outer.as_reference || s->method == OQ_CAL_MINMAX || s->q.has_ranges)
         return ONQ_OK;
-    c->enable_subgraph = false;
-    const onq_code rc = oq_reach_has_work(s->q.model, c, s->q.shapes, s->q.modes, &any, err);
-    c->enable_subgraph = inner;
-    if (rc != ONQ_OK || any)
-        return rc;
+    outer.enable_subgraph = false;
+    run.config = &outer;
+    OQ_TRY(oq_reach_has_work(s->q.model, &run, s->q.shapes, s->q.modes, &any, err));
+    if (any)
+        return ONQ_OK;
     return oq_fail(err, ONQ_E_INVALID,
                    "histogram has not been collected: no operator outside of If, Loop and Scan has "
                    "float tensors (minmax does without)");
@@ -171,7 +171,7 @@ static onq_code check_histograms(oq_static *s, onq_error *err) {
 
 onq_code oq_static_make_ranges(oq_static *s, onq_error *err) {
     bool any = false;
-    if (s->q.config.given != NULL) { /* the plan has the parameters */
+    if (s->q.run.given != NULL) { /* the plan has the parameters */
         if (s->q.has_ranges)
             oq_ranges_release(&s->q.ranges);
         oq_ranges_init(&s->q.ranges, &s->q.job->env->alloc, s->method);
@@ -179,7 +179,7 @@ onq_code oq_static_make_ranges(oq_static *s, onq_error *err) {
         return ONQ_OK;
     }
     OQ_TRY(check_histograms(s, err));
-    OQ_TRY(oq_reach_has_work(s->q.model, &s->q.config, s->q.shapes, s->q.modes, &any, err));
+    OQ_TRY(oq_reach_has_work(s->q.model, &s->q.run, s->q.shapes, s->q.modes, &any, err));
     if (!any) {
         oq_info(s->q.job->env,
                 "nothing to quantize: no operator %sthat is asked for has float tensors of known "

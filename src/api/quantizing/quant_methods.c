@@ -60,7 +60,7 @@ onq_code oq_quant_methods_check(const oq_quant *q, bool pairs, bool arithmetic, 
                        "%s and --calibration_cache cannot be used together: the ranges are those "
                        "of a model that %s changes",
                        changes, changes);
-    if (changes != NULL && q->config.given != NULL)
+    if (changes != NULL && q->run.given != NULL)
         return oq_fail(err, ONQ_E_OPTION,
                        "%s and --from_plan cannot be used together: a plan does not hold scales "
                        "of channels (repeat the run with --data)",
@@ -115,9 +115,9 @@ static const char *misfit(const oq_node *n, oq_product product, oq_method m, boo
 }
 
 static onq_code note_double(work *w, const oq_node *n, onq_error *err) {
-    oq_qconfig *c = &w->q->config;
-    if (!oq_map_put(&c->doubled, n->output.v[0], 0) ||
-        !oq_map_put(&c->float_outputs, n->output.v[0], 0))
+    oq_qrun *r = &w->q->run;
+    if (!oq_map_put(&r->doubled, n->output.v[0], 0) ||
+        !oq_map_put(&r->float_outputs, n->output.v[0], 0))
         return oq_fail_nomem(err);
     return ONQ_OK;
 }
@@ -126,7 +126,7 @@ static onq_code choose(work *w, const oq_index *ix, oq_node *n, onq_error *err) 
     const oq_product product = oq_op_traits_of(n->op_type)->product;
     const bool named = oq_node_methods_find(&w->q->config.methods, n) != NULL;
     if ((product == OQ_NO_PRODUCT && !named) || n->output.n == 0 ||
-        oq_qconfig_skip(&w->q->config, n, w->q->modes) != NULL)
+        oq_qrun_skip(&w->q->run, n, w->q->modes) != NULL)
         return ONQ_OK;
     const oq_node_method m = method_of(w, n, product);
     const bool constant = n->input.n > 1 && oq_index_init(ix, n->input.v[1]) != NULL;
@@ -163,9 +163,9 @@ static onq_code choose_all(work *w, onq_error *err) {
 /* What the quantizer must know of the changes. */
 static onq_code note_changes(oq_quant *q, const oq_channels *c, onq_error *err) {
     for (size_t i = 0; i < c->added.n; i++)
-        OQ_TRY(oq_qconfig_add_float(&q->config, c->added.v[i], err));
+        OQ_TRY_ALLOC(oq_map_put(&q->run.added, c->added.v[i], 0), err);
     for (size_t i = 0; i < c->float_outputs.n; i++)
-        OQ_TRY_ALLOC(oq_map_put(&q->config.float_outputs, c->float_outputs.v[i], 0), err);
+        OQ_TRY_ALLOC(oq_map_put(&q->run.float_outputs, c->float_outputs.v[i], 0), err);
     for (size_t i = 0; i < c->ranges.n; i++) {
         oq_tensor_override *t = oq_overrides_add(&q->overrides, c->ranges.v[i].tensor);
         OQ_TRY_ALLOC(t != NULL, err);

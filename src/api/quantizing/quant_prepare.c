@@ -23,7 +23,8 @@ void oq_quant_init(oq_quant *q, oq_job *job, const char *format,
                     .begin = oq_seconds(),
                     .seconds_calibration = -1.0};
     oq_qconfig_init(&q->config, &job->arena);
-    q->config.given = job->given;
+    oq_qrun_init(&q->run, &q->config);
+    q->run.given = job->given;
     oq_overrides_init(&q->overrides, &job->arena);
     oq_plan_init(&q->plan, &job->arena);
     const int64_t check = oq_opt_int(job->opts, "check");
@@ -82,8 +83,8 @@ onq_code oq_quant_raise(oq_quant *q, unsigned mode, onq_error *err) {
     int64_t target = 0;
     const char *why = NULL;
     OQ_TRY(mode == OQ_QMODE_INTEGER && !q->config.trained
-               ? oq_opset_needed_dynamic(q->model, &q->config, &q->overrides, &target, &why, err)
-               : oq_opset_needed(q->model, &q->config, &q->overrides, mode, &target, &why, err));
+               ? oq_opset_needed_dynamic(q->model, &q->run, &q->overrides, &target, &why, err)
+               : oq_opset_needed(q->model, &q->run, &q->overrides, mode, &target, &why, err));
     if (target <= oq_model_opset(q->model, OQ_S("")))
         return ONQ_OK;
     OQ_TRY(oq_opset_raise(q->model, target, why, true, err));

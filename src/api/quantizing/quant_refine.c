@@ -43,7 +43,7 @@ static void tell_rounding(const oq_quant *q, const oq_refine_job *job) {
     if (job->n_learned == 0)
         oq_warn(env, "--learned_rounding changed nothing: no layer with a weight of its own, of "
                      "integers without blocks, was quantized");
-    else if (q->config.per_channel && q->config.doubled.count == 0 &&
+    else if (q->config.per_channel && q->run.doubled.count == 0 &&
              oq_dtype_find((int64_t)q->config.weight_type)->bits == 8)
         oq_note(env,
                 "learned rounding of 8-bit weights per channel is as likely to lose as to gain "

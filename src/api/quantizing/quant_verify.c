@@ -137,8 +137,7 @@ static onq_code find_engine(oq_quant *q, onq_error *err) {
         return rc;
     if (is_asked(q) || rc == ONQ_E_NOMEM) {
         oq_error_give(err, rc, &why);
-        return is_asked(q) ? oq_error_in(err, rc, q->targets.n > 0 ? "--target" : "--verify")
-                           : rc;
+        return is_asked(q) ? oq_error_in(err, rc, q->targets.n > 0 ? "--target" : "--verify") : rc;
     }
     q->verified.skipped = "there is no ONNX Runtime";
     oq_log(q->job->env, ONQ_LOG_DEBUG, "%s", why.text);
@@ -355,9 +354,9 @@ static onq_code attempt(void *ctx, const oq_mend_nodes *left, oq_verdict *v, oq_
                         onq_error *err) {
     look *l = ctx;
     oq_quant *q = l->q;
-    oq_map_init(&q->config.unsound, &q->job->arena);
+    oq_map_init(&q->run.unsound, &q->job->arena);
     for (size_t i = 0; i < left->n; i++)
-        OQ_TRY_ALLOC(oq_map_put(&q->config.unsound, left->v[i]->output.v[0], 0), err);
+        OQ_TRY_ALLOC(oq_map_put(&q->run.unsound, left->v[i]->output.v[0], 0), err);
     q->model->proto = oq_message_clone(&q->model->arena, OQ_SCHEMA_model_proto, l->source);
     OQ_TRY_ALLOC(q->model->proto != NULL, err);
     oq_plan_init(&q->plan, &q->job->arena);
@@ -376,10 +375,10 @@ static onq_code attempt(void *ctx, const oq_mend_nodes *left, oq_verdict *v, oq_
 
 static bool can_leave(void *ctx, const oq_node *n) {
     const look *l = ctx;
-    oq_qconfig without = l->q->config;
+    oq_qrun without = l->q->run;
     oq_map_init(&without.unsound, &l->q->job->arena);
     return n->output.n > 0 && n->output.v[0].n > 0 &&
-           oq_qconfig_skip(&without, n, l->q->modes) == NULL;
+           oq_qrun_skip(&without, n, l->q->modes) == NULL;
 }
 
 static void tell_left(const oq_quant *q, const oq_verdict *first) {

@@ -16,8 +16,8 @@
 #include "calibrate/ranges.h"
 #include "debug/mend.h"
 #include "engine/engine.h"
-#include "quantize/choose/config.h"
 #include "quantize/choose/override.h"
+#include "quantize/choose/qrun.h"
 #include "quantize/cost/share.h"
 #include "quantize/plan.h"
 #include "shape/shape.h"
@@ -40,6 +40,7 @@ typedef struct oq_quant {
     oq_shapes *shapes; /* what onnx infers of the model as it is now; NULL: not asked for yet */
     const oq_model_proto *typed; /* what `shapes` is about */
     oq_qconfig config;
+    oq_qrun run; /* its choices are `config` */
     oq_overrides overrides;
     oq_ranges ranges;
     bool has_ranges;

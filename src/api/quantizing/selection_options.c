@@ -50,7 +50,7 @@ onq_code oq_selection_apply(const oq_selection *s, oq_quant *q, onq_error *err) 
     oq_selection own = *s;
     oq_units units = {0};
     oq_unit_costs costs = {0};
-    if (q->config.given != NULL)
+    if (q->run.given != NULL)
         return ONQ_OK;
     /* Where samples are needed, the calibration says what is wrong with them. */
     if (oq_selection_needs_units(s))
@@ -61,7 +61,7 @@ onq_code oq_selection_apply(const oq_selection *s, oq_quant *q, onq_error *err) 
                                   oq_opt_str(q->job->opts, "unit_costs"), err));
         own.costs = &costs;
     }
-    return oq_selection_choose_nodes(&q->config, q->model, &own, err);
+    return oq_selection_choose_nodes(&q->run, q->model, &own, err);
 }
 
 void oq_selection_warn(const oq_quant *q) {

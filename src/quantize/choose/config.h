@@ -2,7 +2,8 @@
  * config.h — the configuration of a quantizer: the arguments of the reference's quantize_static and
  * quantize_dynamic, and all keys of its extra_options.
  *
- * The api layer fills one from a command's options; the drivers read it.
+ * The api layer fills one from a command's options. It holds choices only: qrun.h has what a run
+ * finds out about the nodes of a model.
  */
 #pragma once
 
@@ -25,12 +26,6 @@ typedef struct oq_qconfig {
     oq_pick nodes_to_quantize, nodes_to_exclude;
     oq_node_methods methods; /* of single nodes, which they decide about */
     oq_pick op_types_to_exclude;
-    oq_map left;          /* first outputs of nodes that selection.h leaves float -> an oq_left */
-    oq_map added;         /* nodes that a method put in: float, and also in nodes_to_exclude */
-    oq_map float_outputs; /* first outputs of nodes whose outputs are not quantized */
-    oq_map doubled;       /* first outputs of MatMul nodes with double activations */
-    oq_map unsound;  /* first outputs of nodes that a look at the result found to be at fault */
-    oq_given *given; /* a plan that was read decides, whatever the lists say; NULL: none */
     oq_dtype activation_type, weight_type;
 
     /* extra_options that are numbers and lists */
@@ -85,11 +80,5 @@ void oq_qconfig_release(oq_qconfig *c);
 
 /* The axis set for an operator type; false when none is. */
 bool oq_qconfig_axis(const oq_qconfig *c, oq_str op_type, int64_t *axis);
-/* Leaves a node float that a method put in. */
-onq_code oq_qconfig_add_float(oq_qconfig *c, oq_str name, onq_error *err);
 /* is_weight_symmetric: what was said, else whether the type is signed. */
 bool oq_qconfig_weight_symmetric(const oq_qconfig *c, oq_dtype type);
-
-/* Why a node is not for quantization; NULL when it is. `modes` (of oq_qmode) give the default list
- * of operators. should_quantize_node of the reference. */
-const char *oq_qconfig_skip(oq_qconfig *c, const oq_node *n, unsigned modes);

@@ -5,7 +5,6 @@
 
 #include "onnx/graph.h"
 #include "onnx/operators.h"
-#include "quantize/choose/selection.h"
 
 /* e to the power of minus this, added to 1, is 1 in float. */
 #define MARGIN 17.5
@@ -115,8 +114,7 @@ static void find_floors(settling *s) {
 
 /* A constant has its scale from its values: one that is vast would overflow in the node that reads
  * it, which stays float. What it makes is clamped where it is quantized. */
-static onq_code leave_maker(const settling *s, const oq_value *v, oq_qconfig *config,
-                            onq_error *err) {
+static onq_code leave_maker(const settling *s, const oq_value *v, oq_qrun *run, onq_error *err) {
     const oq_node *n = oq_value_node(&s->ix, v);
     bool constant = false;
     for (size_t k = 0; n != NULL && k < n->input.n; k++) {
@@ -124,11 +122,10 @@ static onq_code leave_maker(const settling *s, const oq_value *v, oq_qconfig *co
         constant |=
             in != NULL && (in->init != NULL || oq_node_is_constant(oq_value_node(&s->ix, in)));
     }
-    return constant ? oq_leave_node(config, n, OQ_LEFT_MASK, err) : ONQ_OK;
+    return constant ? oq_qrun_leave(run, n, OQ_LEFT_MASK, err) : ONQ_OK;
 }
 
-static onq_code clamp(settling *s, const oq_extreme *x, oq_qconfig *config, bool *done,
-                      onq_error *err) {
+static onq_code clamp(settling *s, const oq_extreme *x, oq_qrun *run, bool *done, onq_error *err) {
     const oq_value *v = oq_index_find(&s->ix, x->name);
     const floor_of *f = &s->of[number_of(s, v)];
     oq_range *r = oq_ranges_find(s->ranges, x->name);
@@ -139,21 +136,20 @@ static onq_code clamp(settling *s, const oq_extreme *x, oq_qconfig *config, bool
     if (low > (double)x->lowest && !oq_num_make_one(&s->ranges->arena, &r->lowest, r->lowest.type,
                                                     r->lowest.bare, (double)(float)low))
         return oq_fail_nomem(err);
-    return f->vast ? leave_maker(s, v, config, err) : ONQ_OK;
+    return f->vast ? leave_maker(s, v, run, err) : ONQ_OK;
 }
 
-static onq_code leave_around(const settling *s, const oq_extreme *x, oq_qconfig *config,
-                             onq_error *err) {
+static onq_code leave_around(const settling *s, const oq_extreme *x, oq_qrun *run, onq_error *err) {
     const oq_value *v = oq_index_find(&s->ix, x->name);
     if (v->producer != OQ_NO_NODE)
-        OQ_TRY(oq_leave_node(config, s->g->node.v[v->producer], OQ_LEFT_MASK, err));
+        OQ_TRY(oq_qrun_leave(run, s->g->node.v[v->producer], OQ_LEFT_MASK, err));
     for (size_t i = 0; i < v->uses.n; i++)
-        OQ_TRY(oq_leave_node(config, s->g->node.v[v->uses.v[i].node], OQ_LEFT_MASK, err));
+        OQ_TRY(oq_qrun_leave(run, s->g->node.v[v->uses.v[i].node], OQ_LEFT_MASK, err));
     return ONQ_OK;
 }
 
 onq_code oq_masks_settle(oq_extremes *e, size_t from, oq_masks how, oq_graph *g, oq_ranges *ranges,
-                         oq_qconfig *config, onq_error *err) {
+                         oq_qrun *run, onq_error *err) {
     settling s = {.e = e, .g = g, .ranges = ranges};
     if (how == OQ_MASKS_KEEP) {
         size_t kept = from;
@@ -175,9 +171,9 @@ onq_code oq_masks_settle(oq_extremes *e, size_t from, oq_masks how, oq_graph *g,
     for (size_t i = from; i < e->all.n; i++) {
         bool done = false;
         if (how == OQ_MASKS_CLAMP)
-            OQ_TRY(clamp(&s, &e->all.v[i], config, &done, err));
+            OQ_TRY(clamp(&s, &e->all.v[i], run, &done, err));
         if (!done)
-            OQ_TRY(leave_around(&s, &e->all.v[i], config, err));
+            OQ_TRY(leave_around(&s, &e->all.v[i], run, err));
         e->n_clamped += done;
         e->n_left += !done;
     }

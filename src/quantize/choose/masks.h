@@ -10,6 +10,7 @@
 #pragma once
 
 #include "quantize/choose/extreme.h"
+#include "quantize/choose/qrun.h"
 
 typedef enum oq_masks {
     OQ_MASKS_KEEP,  /* the range as it is, with a warning */
@@ -22,4 +23,4 @@ typedef enum oq_masks {
 /* Does so for the tensors of one graph, which are those of `e` from number `from` on. What is dealt
  * with is taken out of `e` and counted there. */
 onq_code oq_masks_settle(oq_extremes *e, size_t from, oq_masks how, oq_graph *g, oq_ranges *ranges,
-                         oq_qconfig *config, onq_error *err);
+                         oq_qrun *run, onq_error *err);

@@ -117,7 +117,7 @@ void oq_reach_offer(const oq_reach *s, oq_nearest *near) {
 /* ---- nodes ---- */
 
 typedef struct counting {
-    oq_qconfig *c;
+    oq_qrun *r;
     const oq_graph *outer; /* the model's own */
     const oq_shapes *shapes;
     unsigned modes;
@@ -132,24 +132,24 @@ static onq_code add_types(void *ctx, oq_graph *g, onq_error *err) {
     counting *t = ctx;
     for (size_t i = 0; i < g->node.n; i++) {
         const oq_str type = g->node.v[i]->op_type;
-        if (oq_map_has(&t->seen, type) || oq_left_why(t->c, g->node.v[i]) != NULL ||
-            oq_pick_has(&t->c->op_types_to_exclude, type))
+        if (oq_map_has(&t->seen, type) || oq_qrun_left_why(t->r, g->node.v[i]) != NULL ||
+            oq_pick_has(&t->r->config->op_types_to_exclude, type))
             continue;
-        const bool listed = oq_pick_is_empty(&t->c->op_types)
+        const bool listed = oq_pick_is_empty(&t->r->config->op_types)
                                 ? (oq_rules_modes(type) & t->modes) != 0
-                                : oq_pick_has(&t->c->op_types, type);
+                                : oq_pick_has(&t->r->config->op_types, type);
         if (!oq_map_put(&t->seen, type, 0) ||
-            ((listed || t->c->op_types_all) && !OQ_PUSH(t->a, t->types, type)))
+            ((listed || t->r->config->op_types_all) && !OQ_PUSH(t->a, t->types, type)))
             return oq_fail_nomem(err);
     }
     return ONQ_OK;
 }
 
-onq_code oq_reach_types(oq_model *m, oq_qconfig *c, unsigned modes, oq_arena *a, oq_strs *out,
+onq_code oq_reach_types(oq_model *m, oq_qrun *r, unsigned modes, oq_arena *a, oq_strs *out,
                         onq_error *err) {
-    counting t = {.c = c, .modes = modes, .a = a, .types = out};
+    counting t = {.r = r, .modes = modes, .a = a, .types = out};
     oq_map_init(&t.seen, a);
-    return oq_reach_graphs(m, c, add_types, &t, err);
+    return oq_reach_graphs(m, r->config, add_types, &t, err);
 }
 
 static bool is_float(int32_t type) {
@@ -161,7 +161,7 @@ static onq_code find_work(void *ctx, oq_graph *g, onq_error *err) {
     (void)err;
     for (size_t i = 0; i < g->node.n && !w->any; i++) {
         const oq_node *n = g->node.v[i];
-        if (oq_qconfig_skip(w->c, n, w->modes) != NULL)
+        if (oq_qrun_skip(w->r, n, w->modes) != NULL)
             continue;
         for (size_t k = 0; k < n->input.n + n->output.n; k++) {
             const oq_str name = k < n->input.n ? n->input.v[k] : n->output.v[k - n->input.n];
@@ -173,10 +173,10 @@ static onq_code find_work(void *ctx, oq_graph *g, onq_error *err) {
     return ONQ_OK;
 }
 
-onq_code oq_reach_has_work(oq_model *m, oq_qconfig *c, const oq_shapes *shapes, unsigned modes,
+onq_code oq_reach_has_work(oq_model *m, oq_qrun *r, const oq_shapes *shapes, unsigned modes,
                            bool *out, onq_error *err) {
-    counting w = {.c = c, .outer = m->proto->graph, .shapes = shapes, .modes = modes};
-    OQ_TRY(oq_reach_graphs(m, c, find_work, &w, err));
+    counting w = {.r = r, .outer = m->proto->graph, .shapes = shapes, .modes = modes};
+    OQ_TRY(oq_reach_graphs(m, r->config, find_work, &w, err));
     *out = w.any;
     return ONQ_OK;
 }
@@ -188,16 +188,16 @@ static onq_code count_inner(void *ctx, oq_graph *g, onq_error *err) {
         const oq_node *n = g->node.v[i];
         const oq_str out = n->output.n > 0 ? n->output.v[0] : OQ_S("");
         w->n += is_float(oq_shapes_elem_type(w->shapes, g, out)) &&
-                oq_qconfig_skip(w->c, n, w->modes) == NULL;
+                oq_qrun_skip(w->r, n, w->modes) == NULL;
     }
     return ONQ_OK;
 }
 
-onq_code oq_reach_count_inner(oq_model *m, oq_qconfig *c, const oq_shapes *shapes, unsigned modes,
+onq_code oq_reach_count_inner(oq_model *m, oq_qrun *r, const oq_shapes *shapes, unsigned modes,
                               size_t *out, onq_error *err) {
-    counting w = {.c = c, .outer = m->proto->graph, .shapes = shapes, .modes = modes};
+    counting w = {.r = r, .outer = m->proto->graph, .shapes = shapes, .modes = modes};
     *out = 0;
-    if (!c->enable_subgraph)
+    if (!r->config->enable_subgraph)
         OQ_TRY(oq_walk_graphs(m->proto->graph, count_inner, &w, err));
     *out = w.n;
     return ONQ_OK;

@@ -6,7 +6,7 @@
 
 #include "base/text/nearest.h"
 #include "onnx/graph.h"
-#include "quantize/choose/config.h"
+#include "quantize/choose/qrun.h"
 #include "shape/shape.h"
 
 /* What is known of a tensor by its name. */
@@ -36,12 +36,12 @@ const oq_reach_entry *oq_reach_tensor(const oq_reach *s, oq_str name);
 /* Offers the names of all tensors that are quantized, for a suggestion. */
 void oq_reach_offer(const oq_reach *s, oq_nearest *near);
 
-/* The operator types of the model that the configuration chooses, for calibration. */
-onq_code oq_reach_types(oq_model *m, oq_qconfig *c, unsigned modes, oq_arena *a, oq_strs *out,
+/* The operator types of the model that the run chooses, for calibration. */
+onq_code oq_reach_types(oq_model *m, oq_qrun *r, unsigned modes, oq_arena *a, oq_strs *out,
                         onq_error *err);
 /* True if a node that is to be quantized has a float tensor that is not an initializer. */
-onq_code oq_reach_has_work(oq_model *m, oq_qconfig *c, const oq_shapes *shapes, unsigned modes,
+onq_code oq_reach_has_work(oq_model *m, oq_qrun *r, const oq_shapes *shapes, unsigned modes,
                            bool *out, onq_error *err);
 /* Nodes inside If, Loop and Scan that would be quantized if those were. */
-onq_code oq_reach_count_inner(oq_model *m, oq_qconfig *c, const oq_shapes *shapes, unsigned modes,
+onq_code oq_reach_count_inner(oq_model *m, oq_qrun *r, const oq_shapes *shapes, unsigned modes,
                               size_t *out, onq_error *err);

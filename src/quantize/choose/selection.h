@@ -6,7 +6,7 @@
  */
 #pragma once
 
-#include "quantize/choose/config.h"
+#include "quantize/choose/qrun.h"
 #include "quantize/cost/cost.h"
 
 /* Rows: name, of which a later one has all that an earlier one has. */
@@ -22,19 +22,6 @@ typedef enum oq_op_set {
     ROW("noout", OQ_SET_NOOUT)                                                                     \
     ROW("pays", OQ_SET_PAYS)
 
-/* Why a node is left float. */
-typedef enum oq_left {
-    OQ_LEFT_ARITHMETIC,
-    OQ_LEFT_DEPTHWISE,
-    OQ_LEFT_POOLED,
-    OQ_LEFT_PAIR,
-    OQ_LEFT_TRANSPOSE,
-    OQ_LEFT_SLOWER,
-    OQ_LEFT_LIGHT,
-    OQ_LEFT_BETWEEN,
-    OQ_LEFT_MASK /* by masks.h */
-} oq_left;
-
 typedef struct oq_selection {
     oq_op_set set;
     uint64_t heaviest;          /* so many units; 0: all */
@@ -49,11 +36,5 @@ static inline bool oq_selection_needs_units(const oq_selection *s) {
 /* Sets what goes with the set whatever the model: outputs that stay float, forms that the runtime
  * leaves alone. */
 onq_code oq_selection_choose_outputs(oq_qconfig *c, const oq_selection *s, onq_error *err);
-/* Fills c->left from the nodes of the model that c would quantize. */
-onq_code oq_selection_choose_nodes(oq_qconfig *c, oq_model *m, const oq_selection *s,
-                                   onq_error *err);
-
-/* Puts a node into c->left, unless it is there or its method is given. */
-onq_code oq_leave_node(oq_qconfig *c, const oq_node *n, oq_left why, onq_error *err);
-/* The reason in c->left, or NULL. */
-const char *oq_left_why(const oq_qconfig *c, const oq_node *n);
+/* Leaves nodes float, of those that the run would quantize. */
+onq_code oq_selection_choose_nodes(oq_qrun *r, oq_model *m, const oq_selection *s, onq_error *err);

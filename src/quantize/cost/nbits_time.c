@@ -84,9 +84,11 @@ static onq_code make_nbits(timing *k, trial *t, oq_plan *plan, onq_error *err) {
 
 static onq_code make_int8(timing *k, trial *t, oq_plan *plan, onq_error *err) {
     oq_qconfig c;
+    oq_qrun run;
     oq_qconfig_init(&c, &k->arena);
     c.activation_type = OQ_UINT8;
-    const oq_qo_job job = {.model = t->m, .config = &c, .plan = plan};
+    oq_qrun_init(&run, &c);
+    const oq_qo_job job = {.model = t->m, .run = &run, .plan = plan};
     const onq_code rc = oq_qo_run(&job, err);
     oq_qconfig_release(&c);
     return rc;

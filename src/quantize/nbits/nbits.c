@@ -128,8 +128,7 @@ static const char *check_matrix(const oq_nb_state *r, oq_nb_weight *w) {
 static const char *apply_share(const oq_nb_state *r, oq_nb_choice *c, const oq_tensor *weight) {
     const oq_nb_config *config = r->config;
     const uint32_t i = oq_map_find(&config->share_map, weight->name);
-    if (config->lists->given != NULL || i == OQ_MAP_NONE ||
-        oq_map_has(&config->node_map, c->node->name))
+    if (config->given != NULL || i == OQ_MAP_NONE || oq_map_has(&config->node_map, c->node->name))
         return NULL;
     if (config->shares.v[i].bits == 0) {
         c->by = OQ_BY_CHOICE;
@@ -148,11 +147,11 @@ static void apply_import(const oq_nb_state *r, oq_nb_choice *c) {
     if (s == NULL)
         return;
     unsigned bits = 0;
-    const oq_nb_method *method = im->exact && !r->config->qdq && c->weight.k == s->k
-                                     ? oq_nb_import_method(s, &bits)
-                                     : NULL;
+    const oq_nb_method *method =
+        im->exact && !r->config->qdq && c->weight.k == s->k ? oq_nb_import_method(s, &bits) : NULL;
     const bool gathers = oq_node_is(c->node, "Gather");
-    if (method == NULL || (gathers && (method->real_zero || (bits != 4 && !r->config->all_weights)))) {
+    if (method == NULL ||
+        (gathers && (method->real_zero || (bits != 4 && !r->config->all_weights)))) {
         im->n_anew++;
         return;
     }
@@ -302,7 +301,7 @@ static const char *skip_by_lists(oq_nb_state *r, oq_nb_choice *c, bool by_defaul
 
 /* Who decides before the operator does; NULL: nobody. */
 static const char *skip(oq_nb_state *r, oq_nb_choice *c, bool by_default) {
-    const oq_given *given = r->config->lists->given;
+    const oq_given *given = r->config->given;
     const oq_node *n = c->node;
     const char *why = given != NULL ? oq_given_skip(given, n) : skip_by_lists(r, c, by_default);
     if (why != NULL)
@@ -330,7 +329,7 @@ static onq_code take_weight(oq_nb_state *r, oq_nb_choice *c, onq_error *err) {
 
 /* A weight that a plan has no row for stays float. */
 static void leave_unplanned(const oq_nb_state *r, oq_nb_choice *c) {
-    const oq_given *given = r->config->lists->given;
+    const oq_given *given = r->config->given;
     if (given == NULL || oq_given_row(given, c->weight.tensor->name, OQ_ROLE_WEIGHT) != OQ_MAP_NONE)
         return;
     c->by = OQ_BY_CHOICE;
@@ -339,7 +338,7 @@ static void leave_unplanned(const oq_nb_state *r, oq_nb_choice *c) {
 
 /* What a plan that was read says of the node; it must be possible. */
 static onq_code follow_plan(const oq_nb_state *r, oq_nb_choice *c, onq_error *err) {
-    const oq_given *given = r->config->lists->given;
+    const oq_given *given = r->config->given;
     const oq_plan_node *row = given != NULL ? oq_given_node(given, c->node) : NULL;
     if (row == NULL || row->bits == 0)
         return ONQ_OK;
@@ -364,11 +363,8 @@ static onq_code decide_inner(oq_nb_state *r, oq_nb_scope *s, oq_node *n, onq_err
 }
 
 static onq_code decide_node(oq_nb_state *r, oq_nb_scope *s, oq_node *n, onq_error *err) {
-    oq_nb_choice c = {.scope = s,
-                      .node = n,
-                      .how = r->config->how,
-                      .why = OQ_WHY_MODE,
-                      .by = OQ_BY_RULE};
+    oq_nb_choice c = {
+        .scope = s, .node = n, .how = r->config->how, .why = OQ_WHY_MODE, .by = OQ_BY_RULE};
     OQ_TRY(decide_inner(r, s, n, err));
     for (size_t i = 0; i < OQ_COUNT(operators); i++) {
         if (!oq_node_is(n, operators[i].op_type))
@@ -382,7 +378,7 @@ static onq_code decide_node(oq_nb_state *r, oq_nb_scope *s, oq_node *n, onq_erro
         operators[i].take(r, &c);
     }
     if (c.why != NULL)
-        OQ_TRY(oq_given_refuse(r->config->lists->given, n, c.why, err));
+        OQ_TRY(oq_given_refuse(r->config->given, n, c.why, err));
     else
         leave_unplanned(r, &c);
     if (c.why == NULL)
@@ -520,7 +516,7 @@ static onq_code finish(oq_nb_state *r, onq_error *err) {
 }
 
 static onq_code run(oq_nb_state *r, onq_error *err) {
-    OQ_TRY(oq_given_bind_nodes(r->config->lists->given, r->job->model, err));
+    OQ_TRY(oq_given_bind_nodes(r->config->given, r->job->model, err));
     OQ_TRY(decide_graph(r, r->job->model->proto->graph, NULL, err));
     if (r->job->decide_only)
         return ONQ_OK;

@@ -63,6 +63,7 @@ typedef enum oq_nb_form {
 
 typedef struct oq_nb_config {
     oq_qconfig *lists; /* op_types, nodes_to_quantize, nodes_to_exclude */
+    oq_given *given;   /* a plan that was read decides, whatever the lists say; NULL: none */
     oq_pick include;   /* nodes that are quantized whatever op_types says */
     oq_nb_how how;
     bool bnb4; /* MatMulBnb4 with one of its two methods */

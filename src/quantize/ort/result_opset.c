@@ -36,8 +36,8 @@ static onq_code see_float16(void *ctx, oq_graph *g, onq_error *err) {
 }
 
 /* True if options, overrides or a plan may ask for scales along an axis. */
-static bool may_have_channels(const oq_qconfig *c, const oq_overrides *o) {
-    bool found = c->per_channel || c->given != NULL;
+static bool may_have_channels(const oq_qrun *r, const oq_overrides *o) {
+    bool found = r->config->per_channel || r->given != NULL;
     for (size_t i = 0; o != NULL && i < o->all.n; i++)
         found |= oq_override_is_channel(o->all.v[i]);
     return found;
@@ -64,7 +64,7 @@ static onq_code see_upsample(void *ctx, oq_graph *g, onq_error *err) {
 
 /* Tensors that nodes in QLinear form read and make, and float nodes between them. */
 typedef struct between {
-    oq_qconfig *config;
+    oq_qrun *run;
     oq_map quantized;
     const char *why;
 } between;
@@ -76,7 +76,7 @@ static oq_str bias_of(const oq_node *n) {
 static bool is_float_node(between *s, const oq_graph *g, const oq_node *n) {
     const oq_str bias = bias_of(n);
     return (oq_rules_modes(n->op_type) & OQ_QMODE_QLINEAR) == 0 ||
-           oq_qconfig_skip(s->config, n, OQ_QMODE_QDQ | OQ_QMODE_QLINEAR) != NULL ||
+           oq_qrun_skip(s->run, n, OQ_QMODE_QDQ | OQ_QMODE_QLINEAR) != NULL ||
            (bias.n > 0 && oq_graph_find_init(g, bias) == NULL);
 }
 
@@ -105,14 +105,14 @@ static onq_code see_between(void *ctx, oq_graph *g, onq_error *err) {
     return ONQ_OK;
 }
 
-static onq_code foresee_qlinear(oq_model *m, oq_qconfig *c, const char **why, onq_error *err) {
+static onq_code foresee_qlinear(oq_model *m, oq_qrun *r, const char **why, onq_error *err) {
     oq_arena scratch;
-    between s = {.config = c};
+    between s = {.run = r};
     oq_arena_init(&scratch, &m->env->alloc);
     oq_map_init(&s.quantized, &scratch);
-    onq_code rc = oq_reach_graphs(m, c, add_quantized, &s, err);
+    onq_code rc = oq_reach_graphs(m, r->config, add_quantized, &s, err);
     if (rc == ONQ_OK)
-        rc = oq_reach_graphs(m, c, see_between, &s, err);
+        rc = oq_reach_graphs(m, r->config, see_between, &s, err);
     oq_arena_release(&scratch);
     *why = s.why;
     return rc;
@@ -149,15 +149,14 @@ static goal by_types(const oq_qconfig *c, const oq_overrides *o, unsigned mode, 
 }
 
 /* What a result of pairs needs beyond that. */
-static onq_code by_pairs(oq_model *m, oq_qconfig *c, const oq_overrides *o, goal *g,
-                         onq_error *err) {
+static onq_code by_pairs(oq_model *m, oq_qrun *r, const oq_overrides *o, goal *g, onq_error *err) {
     bool half = false;
     oq_qdq_outlook ahead = {0};
-    const bool contrib = oq_qdq_wants_contrib(c, o, g->opset);
-    OQ_TRY(oq_reach_graphs(m, c, see_float16, &half, err));
-    const bool by_channel = g->opset < 13 && !contrib && may_have_channels(c, o);
+    const bool contrib = oq_qdq_wants_contrib(r->config, o, g->opset);
+    OQ_TRY(oq_reach_graphs(m, r->config, see_float16, &half, err));
+    const bool by_channel = g->opset < 13 && !contrib && may_have_channels(r, o);
     if (g->opset <= 10 || (g->opset < 19 && half && !contrib) || by_channel)
-        OQ_TRY(oq_qdq_foresee(m, c, o, g->opset, &ahead, err));
+        OQ_TRY(oq_qdq_foresee(m, r, o, g->opset, &ahead, err));
     if (ahead.needs_11 != NULL)
         want(g, 11, ahead.needs_11);
     if (contrib)
@@ -169,31 +168,31 @@ static onq_code by_pairs(oq_model *m, oq_qconfig *c, const oq_overrides *o, goal
     return ONQ_OK;
 }
 
-onq_code oq_opset_needed(oq_model *m, oq_qconfig *c, const oq_overrides *o, unsigned mode,
+onq_code oq_opset_needed(oq_model *m, oq_qrun *r, const oq_overrides *o, unsigned mode,
                          int64_t *target, const char **why, onq_error *err) {
     const int64_t now = oq_model_opset(m, OQ_S(""));
     bool upsample = false;
     const char *between_why = NULL;
     if (now <= 0)
         return oq_fail(err, ONQ_E_INVALID, "the model does not import an opset of ONNX (ai.onnx)");
-    goal g = by_types(c, o, mode, now);
+    goal g = by_types(r->config, o, mode, now);
     if (g.opset == 10)
         OQ_TRY(oq_walk_graphs(m->proto->graph, see_upsample, &upsample, err));
     if (upsample)
         want(&g, 11, "Upsample ended with opset 9, and Resize does the same from opset 11 on");
     if (g.opset <= 10 && mode == OQ_QMODE_QLINEAR)
-        OQ_TRY(foresee_qlinear(m, c, &between_why, err));
+        OQ_TRY(foresee_qlinear(m, r, &between_why, err));
     if (between_why != NULL)
         want(&g, 11, between_why);
     if (mode == OQ_QMODE_QDQ)
-        OQ_TRY(by_pairs(m, c, o, &g, err));
+        OQ_TRY(by_pairs(m, r, o, &g, err));
     *target = g.opset;
     *why = g.why;
     return ONQ_OK;
 }
 
 typedef struct inputs {
-    oq_qconfig *config;
+    oq_qrun *run;
     bool found;
 } inputs;
 
@@ -207,18 +206,18 @@ static onq_code see_inputs(void *ctx, oq_graph *g, onq_error *err) {
         const bool beside_weight = t->weight == OQ_IN(1) && t->more_weights == 0;
         if (t->product == OQ_GEMM)
             n.op_type = OQ_S("MatMul"); /* what it becomes */
-        s->found |= beside_weight && oq_qconfig_skip(s->config, &n, OQ_QMODE_INTEGER) == NULL;
+        s->found |= beside_weight && oq_qrun_skip(s->run, &n, OQ_QMODE_INTEGER) == NULL;
     }
     return ONQ_OK;
 }
 
-onq_code oq_opset_needed_dynamic(oq_model *m, oq_qconfig *c, const oq_overrides *o, int64_t *target,
+onq_code oq_opset_needed_dynamic(oq_model *m, oq_qrun *r, const oq_overrides *o, int64_t *target,
                                  const char **why, onq_error *err) {
-    inputs s = {.config = c};
-    OQ_TRY(oq_opset_needed(m, c, o, OQ_QMODE_INTEGER, target, why, err));
+    inputs s = {.run = r};
+    OQ_TRY(oq_opset_needed(m, r, o, OQ_QMODE_INTEGER, target, why, err));
     if (*target >= 11)
         return ONQ_OK;
-    OQ_TRY(oq_reach_graphs(m, c, see_inputs, &s, err));
+    OQ_TRY(oq_reach_graphs(m, r->config, see_inputs, &s, err));
     if (s.found) {
         *target = 11;
         *why = "DynamicQuantizeLinear needs opset 11";

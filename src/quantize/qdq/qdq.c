@@ -18,8 +18,7 @@
 
 static void choose_nodes(oq_qdq *q) {
     for (size_t i = 0; i < q->n_nodes; i++) {
-        const char *skip =
-            oq_qconfig_skip(q->config, q->nodes[i].node, OQ_QMODE_QDQ | OQ_QMODE_QLINEAR);
+        const char *skip = oq_qrun_skip(q->run, q->nodes[i].node, OQ_QMODE_QDQ | OQ_QMODE_QLINEAR);
         q->nodes[i].chosen = skip == NULL;
         q->nodes[i].why = skip != NULL ? skip : "";
         q->nodes[i].by = skip != NULL ? OQ_BY_CHOICE : OQ_BY_RULE;
@@ -186,7 +185,7 @@ static onq_code form_products(oq_qdq *q, onq_error *err) {
     oq_map made, read;
     oq_product_forms forms = {.m = q->model,
                               .names = q->names,
-                              .doubled = &q->config->doubled,
+                              .doubled = &q->run->doubled,
                               .made = &made,
                               .read = &read};
     oq_map_init(&made, q->arena);
@@ -208,8 +207,8 @@ static onq_code form_products(oq_qdq *q, onq_error *err) {
 static onq_code guard(oq_qdq *q, onq_error *err) {
     const oq_forms_shapes shapes = {q->shapes, NULL, q->opset};
     OQ_TRY(oq_forms_kernels(q->model, &shapes, q->names, err));
-    if (q->config->early_pairs || q->config->keep_products || q->config->doubled.count > 0 ||
-        q->config->float_outputs.count > 0)
+    if (q->config->early_pairs || q->config->keep_products || q->run->doubled.count > 0 ||
+        q->run->float_outputs.count > 0)
         OQ_TRY(form_products(q, err));
     if (q->config->keep_products)
         OQ_TRY(oq_forms_products(q->model, q->shapes, q->names, &q->plan->n_kept_products, err));
@@ -299,14 +298,14 @@ static void look_ahead(const oq_qdq *q) {
 onq_code oq_qdq_graph(oq_qdq *q, bool decide_only, onq_error *err) {
     OQ_TRY(oq_qdq_build(q, err));
     choose_nodes(q);
-    if (q->outer != NULL && q->outlook == NULL && q->config->given == NULL)
+    if (q->outer != NULL && q->outlook == NULL && q->run->given == NULL)
         oq_qdq_leave_unseen(q);
-    if (!q->config->trained && q->config->given == NULL)
+    if (!q->config->trained && q->run->given == NULL)
         OQ_TRY(oq_qdq_adjust_ranges(q, err));
     OQ_TRY(mark(q, err));
     q->contrib |= needs_contrib(q);
     oq_qdq_unmark_fused(q);
-    if (q->config->given != NULL)
+    if (q->run->given != NULL)
         OQ_TRY(oq_qdq_follow_plan(q, err));
     if (q->outlook != NULL) {
         look_ahead(q);
@@ -322,7 +321,7 @@ onq_code oq_qdq_graph(oq_qdq *q, bool decide_only, onq_error *err) {
 }
 
 static onq_code run(oq_qdq *q, bool decide_only, onq_error *err) {
-    OQ_TRY(oq_given_bind_nodes(q->config->given, q->model, err));
+    OQ_TRY(oq_given_bind_nodes(q->run->given, q->model, err));
     q->opset = oq_model_opset(q->model, OQ_S(""));
     q->contrib = oq_qdq_wants_contrib(q->config, q->overrides, q->opset);
     OQ_TRY(oq_fresh_init(q->names, q->arena, q->model, err));
@@ -334,13 +333,14 @@ static onq_code run(oq_qdq *q, bool decide_only, onq_error *err) {
 }
 
 onq_code oq_qdq_run(const oq_qdq_job *job, onq_error *err) {
-    assert(job->model != NULL && job->config != NULL && job->ranges != NULL && job->plan != NULL);
+    assert(job->model != NULL && job->run != NULL && job->ranges != NULL && job->plan != NULL);
     oq_fresh names;
     OQ_SCRATCH(scratch, &job->model->env->alloc);
     oq_qdq q = {.names = &names,
                 .model = job->model,
                 .graph = job->model->proto->graph,
-                .config = job->config,
+                .run = job->run,
+                .config = job->run->config,
                 .overrides = job->overrides,
                 .ranges = job->ranges,
                 .shapes = job->shapes,
@@ -352,7 +352,7 @@ onq_code oq_qdq_run(const oq_qdq_job *job, onq_error *err) {
     return ONQ_OK;
 }
 
-onq_code oq_qdq_foresee(oq_model *m, oq_qconfig *c, const oq_overrides *o, int64_t opset,
+onq_code oq_qdq_foresee(oq_model *m, oq_qrun *r, const oq_overrides *o, int64_t opset,
                         oq_qdq_outlook *out, onq_error *err) {
     oq_fresh names;
     oq_ranges ranges;
@@ -365,7 +365,8 @@ onq_code oq_qdq_foresee(oq_model *m, oq_qconfig *c, const oq_overrides *o, int64
     oq_qdq q = {.names = &names,
                 .model = m,
                 .graph = m->proto->graph,
-                .config = c,
+                .run = r,
+                .config = r->config,
                 .overrides = o,
                 .ranges = &ranges,
                 .shapes = shapes,

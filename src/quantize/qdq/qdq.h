@@ -22,8 +22,8 @@
 #include "calibrate/ranges.h"
 #include "onnx/graph.h"
 #include "onnx/names.h"
-#include "quantize/choose/config.h"
 #include "quantize/choose/override.h"
+#include "quantize/choose/qrun.h"
 #include "quantize/number/clip.h"
 #include "quantize/number/qweight.h"
 #include "quantize/plan.h"
@@ -145,7 +145,8 @@ typedef struct oq_qdq {
     oq_graph *graph;
     struct oq_qdq *outer; /* the graph around, or NULL */
     unsigned depth;
-    oq_qconfig *config;
+    oq_qrun *run;
+    oq_qconfig *config;            /* the run's */
     const oq_overrides *overrides; /* or NULL */
     oq_ranges *ranges;
     const oq_shapes *shapes;
@@ -176,7 +177,7 @@ typedef struct oq_qdq {
  * output). */
 typedef struct oq_qdq_job {
     oq_model *model;
-    oq_qconfig *config;
+    oq_qrun *run;
     const oq_overrides *overrides; /* or NULL */
     oq_ranges *ranges;
     const oq_shapes *shapes; /* plain inference over the model as it is */
@@ -189,7 +190,7 @@ onq_code oq_qdq_run(const oq_qdq_job *job, onq_error *err);
 
 /* Marks as oq_qdq_run would at that opset, with ranges for all tensors, and says what came of it.
  * The model stays as it is. */
-onq_code oq_qdq_foresee(oq_model *m, oq_qconfig *c, const oq_overrides *o, int64_t opset,
+onq_code oq_qdq_foresee(oq_model *m, oq_qrun *r, const oq_overrides *o, int64_t opset,
                         oq_qdq_outlook *out, onq_error *err);
 /* True if all pairs are of com.microsoft, which take 4-bit and 16-bit types at any opset. Overrides
  * on later tensors ask for them where they are met. */

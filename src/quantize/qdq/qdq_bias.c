@@ -117,8 +117,7 @@ static onq_code decide_bias(oq_qdq *q, const oq_qdq_bias *b, onq_error *err) {
     size_t n;
     if (t->value != NULL) /* quantized as a weight of another node */
         return ONQ_OK;
-    if (q->config->given != NULL &&
-        oq_given_row(q->config->given, t->name, OQ_ROLE_BIAS) == OQ_MAP_NONE)
+    if (q->run->given != NULL && oq_given_row(q->run->given, t->name, OQ_ROLE_BIAS) == OQ_MAP_NONE)
         return leave_float(q, t, "not in the plan", err);
     OQ_TRY(scales_of(q, b->weight, b->node, &p.weight, err));
     if (p.weight.v == NULL)

@@ -16,15 +16,15 @@
 /* ---- activations ---- */
 
 bool oq_qdq_has_range(const oq_qdq *q, const oq_qdq_tensor *t) {
-    if (q->config->given != NULL)
-        return oq_given_activation(q->config->given, t->name, false) != NULL;
+    if (q->run->given != NULL)
+        return oq_given_activation(q->run->given, t->name, false) != NULL;
     return oq_ranges_find(q->ranges, t->name) != NULL;
 }
 
 /* Parameters that a plan has for an activation. */
 static void take_planned(const oq_qdq *q, const oq_qdq_tensor *t, bool convert, oq_qdq_act *out,
                          bool *found) {
-    const oq_plan_tensor *row = oq_given_activation(q->config->given, t->name, convert);
+    const oq_plan_tensor *row = oq_given_activation(q->run->given, t->name, convert);
     *found = row != NULL && row->scale != NULL;
     if (!*found)
         return;
@@ -40,7 +40,7 @@ const oq_override *oq_qdq_convert(const oq_qdq *q, const oq_qdq_tensor *t) {
 
 onq_code oq_qdq_act_params(const oq_qdq *q, const oq_qdq_tensor *t, bool convert, oq_qdq_act *out,
                            bool *found, onq_error *err) {
-    if (q->config->given != NULL) {
+    if (q->run->given != NULL) {
         take_planned(q, t, convert, out, found);
         return ONQ_OK;
     }
@@ -107,10 +107,10 @@ static oq_plan_role role_of(const oq_qdq_tensor *t) {
 
 /* Everything about the weight as a plan says it. */
 static onq_code take_plan(oq_qdq *q, oq_qdq_tensor *t, oq_qdq_weight *w, onq_error *err) {
-    const oq_plan_tensor *row = oq_given_weight(q->config->given, t->name, role_of(t));
+    const oq_plan_tensor *row = oq_given_weight(q->run->given, t->name, role_of(t));
     if (row == NULL)
         return oq_fail(err, ONQ_E_CONFIG, "%s: no parameters for weight '%.*s'",
-                       q->config->given->path, OQ_STR(t->name));
+                       q->run->given->path, OQ_STR(t->name));
     const oq_qgroup group = row->block > 0   ? OQ_QGROUP_BLOCK
                             : row->axis >= 0 ? OQ_QGROUP_CHANNEL
                                              : OQ_QGROUP_TENSOR;
@@ -119,7 +119,7 @@ static onq_code take_plan(oq_qdq *q, oq_qdq_tensor *t, oq_qdq_weight *w, onq_err
     if (row->n != w->w.n_params)
         return oq_fail(err, ONQ_E_CONFIG,
                        "%s: weight '%.*s' has %llu scales in the plan and needs %llu",
-                       q->config->given->path, OQ_STR(t->name), (unsigned long long)row->n,
+                       q->run->given->path, OQ_STR(t->name), (unsigned long long)row->n,
                        (unsigned long long)w->w.n_params);
     memcpy(w->params.scale, row->scale, (size_t)row->n * sizeof(float));
     memcpy(w->params.zero, row->zero, (size_t)row->n * sizeof(int32_t));
@@ -131,7 +131,7 @@ static onq_code take_plan(oq_qdq *q, oq_qdq_tensor *t, oq_qdq_weight *w, onq_err
 
 bool oq_qdq_has_channels(const oq_qdq *q, const oq_qdq_tensor *t) {
     const oq_tensor_override *over = oq_overrides_find(q->overrides, t->name);
-    const oq_given *g = q->config->given;
+    const oq_given *g = q->run->given;
     if (g != NULL) {
         const uint32_t row = oq_given_row(g, t->name, role_of(t));
         return row != OQ_MAP_NONE && g->plan.tensors.v[row].axis >= 0;
@@ -153,7 +153,7 @@ static onq_code set_up_weight(oq_qdq *q, oq_qdq_tensor *t, onq_error *err) {
     oq_qdq_weight *w = OQ_NEW(q->arena, oq_qdq_weight);
     OQ_TRY_ALLOC(w != NULL, err);
     t->weight = w;
-    if (c->given != NULL)
+    if (q->run->given != NULL)
         return take_plan(q, t, w, err);
     w->why = is_weight ? "weight" : "constant input";
 
@@ -285,7 +285,7 @@ static onq_code adjust_one(oq_qdq *q, const oq_qdq_bias *b, onq_error *err) {
 
 onq_code oq_qdq_decide(oq_qdq *q, onq_error *err) {
     OQ_TRY(decide_weights(q, err));
-    const bool adjust = !q->config->disable_weight_adjust && q->config->given == NULL;
+    const bool adjust = !q->config->disable_weight_adjust && q->run->given == NULL;
     for (size_t i = 0; adjust && i < q->biases.n; i++)
         OQ_TRY(adjust_one(q, &q->biases.v[i], err));
     return oq_qdq_make_steps(q, err);

@@ -69,6 +69,7 @@ static onq_code quantize_one(oq_qdq *outer, oq_graph *g, bool decide_only, onq_e
                 .graph = g,
                 .outer = outer,
                 .depth = outer->depth + 1,
+                .run = outer->run,
                 .config = outer->config,
                 .overrides = outer->overrides,
                 .ranges = outer->ranges,

@@ -43,7 +43,7 @@ bool oq_qdq_is_marked(const oq_qdq *q, uint32_t tensor) {
 bool oq_qdq_output_is_off(oq_qdq *q, uint32_t node) {
     const oq_node *n = oq_qdq_node_at(q, node);
     return oq_pick_has(&q->config->exclude_output_ops, n->op_type) ||
-           (n->output.n > 0 && oq_map_has(&q->config->float_outputs, n->output.v[0]));
+           (n->output.n > 0 && oq_map_has(&q->run->float_outputs, n->output.v[0]));
 }
 
 void oq_qdq_leave(oq_qdq *q, const char *why) {
@@ -414,15 +414,15 @@ static onq_code range_clips(oq_qdq *q, uint32_t node, oq_bounds *bounds, bool *o
 
 /* What a plan that was read says. */
 static bool is_removed_by_plan(const oq_qdq *q, uint32_t node) {
-    const oq_plan_node *row = oq_given_node(q->config->given, oq_qdq_node_at(q, node));
+    const oq_plan_node *row = oq_given_node(q->run->given, oq_qdq_node_at(q, node));
     return row != NULL && row->fate == OQ_FATE_REMOVED;
 }
 
 onq_code oq_qdq_try_remove(oq_qdq *q, uint32_t node, bool *gone, onq_error *err) {
     const uint32_t in = oq_qdq_input(q, node, 0), out = oq_qdq_output(q, node, 0);
-    const bool planned = q->config->given != NULL && is_removed_by_plan(q, node);
+    const bool planned = q->run->given != NULL && is_removed_by_plan(q, node);
     *gone = false;
-    if (in == OQ_NO_TENSOR || out == OQ_NO_TENSOR || (q->config->given != NULL && !planned))
+    if (in == OQ_NO_TENSOR || out == OQ_NO_TENSOR || (q->run->given != NULL && !planned))
         return ONQ_OK;
     oq_qdq_tensor *before = oq_qdq_at(q, in), *after = oq_qdq_at(q, out);
     if ((!planned && !oq_qdq_has_range(q, after)) || oq_qdq_convert(q, after) != NULL ||
@@ -497,7 +497,7 @@ onq_code oq_qdq_follow_plan(oq_qdq *q, onq_error *err) {
             continue;
         oq_qdq_tensor *t = oq_qdq_at(q, q->order.v[i]);
         const uint32_t row = oq_given_row(
-            q->config->given, t->name,
+            q->run->given, t->name,
             t->init != NULL && t->kind == OQ_QDQ_WEIGHT ? OQ_ROLE_WEIGHT : OQ_ROLE_ACTIVATION);
         if (row == OQ_MAP_NONE)
             t->marked = false;

@@ -104,7 +104,7 @@ static onq_code decide_pair(oq_qdq *q, oq_qdq_tensor *t, const oq_qdq_value *lik
 }
 
 static const char *why_act(const oq_qdq *q, const oq_qdq_tensor *t) {
-    if (q->config->given != NULL)
+    if (q->run->given != NULL)
         return "the plan";
     const oq_override *o = oq_overrides_tensor(q->overrides, t->name);
     return oq_override_has_params(o) ? "override"

@@ -109,7 +109,7 @@ onq_code oq_qo_rule_activation(oq_qo *q, oq_node *n, onq_error *err) {
         return not_float(q, n, err);
     if (oq_op_traits_of(n->op_type)->clips) {
         oq_qo_value *in = oq_qo_value_of(q, n->input.v[0]);
-        const oq_given *given = oq_qo_config(q)->given;
+        const oq_given *given = oq_qo_given(q);
         const oq_plan_node *row = given != NULL ? oq_given_node(given, n) : NULL;
         if (row != NULL && row->fate == OQ_FATE_QUANTIZED)
             return oq_qo_leave(q, n, "the plan keeps it", err);

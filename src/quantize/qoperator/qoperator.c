@@ -64,7 +64,7 @@ static onq_code lift_conv_weights(void *ctx, oq_graph *g, onq_error *err) {
     for (size_t i = 0; i < g->node.n; i++) {
         const oq_node *n = g->node.v[i];
         if (!oq_str_is(n->op_type, "Conv") || n->input.n < 3 || n->input.v[2].n == 0 ||
-            oq_qconfig_skip(sh->job.config, n, sh->mode) != NULL ||
+            oq_qrun_skip(sh->job.run, n, sh->mode) != NULL ||
             (!sh->casts && oq_shapes_elem_type(sh->plain, g, n->input.v[0]) != OQ_FLOAT))
             continue;
         const oq_value *v = oq_index_find(&ix, n->input.v[1]);
@@ -89,7 +89,7 @@ static onq_code adjust_ranges(oq_qo *q, onq_error *err) {
         const oq_node *n = q->graph->node.v[i];
         const oq_op_traits *traits = oq_op_traits_of(n->op_type);
         if ((!traits->clips && !traits->unit_output) || n->input.n == 0 || n->output.n == 0 ||
-            oq_qconfig_skip(q->sh->job.config, n, list_modes(q)) != NULL)
+            oq_qrun_skip(q->sh->job.run, n, list_modes(q)) != NULL)
             continue;
         if (!traits->clips) {
             oq_range *r = oq_ranges_add(ranges, n->output.v[0]);
@@ -185,10 +185,10 @@ static const char no_form[] = "operator has no quantized form";
 static onq_code quantize_node(oq_qo *q, oq_node *n, onq_error *err) {
     const oq_rules *rules = oq_rules_of(n->op_type);
     const oq_qo_rule rule = oq_qo_is_static(q) ? rules->qlinear : rules->integer;
-    const char *skip = oq_qconfig_skip(q->sh->job.config, n, list_modes(q));
+    const char *skip = oq_qrun_skip(q->sh->job.run, n, list_modes(q));
     if (skip != NULL)
         q->by = OQ_BY_CHOICE;
-    if (q->parent != NULL && oq_qo_is_static(q) && oq_qo_config(q)->given == NULL && skip == NULL &&
+    if (q->parent != NULL && oq_qo_is_static(q) && oq_qo_given(q) == NULL && skip == NULL &&
         is_unseen(q, n)) {
         q->by = OQ_BY_SAMPLES;
         q->sh->job.plan->n_not_run++;
@@ -196,17 +196,17 @@ static onq_code quantize_node(oq_qo *q, oq_node *n, onq_error *err) {
     }
     const char *unfit = skip == NULL && rule != NULL ? why_unfit(q, n) : NULL;
     if (unfit != NULL) {
-        OQ_TRY(oq_given_refuse(oq_qo_config(q)->given, n, unfit, err));
+        OQ_TRY(oq_given_refuse(oq_qo_given(q), n, unfit, err));
         return oq_qo_leave(q, n, unfit, err);
     }
-    const bool left_by_plan = oq_qo_config(q)->given != NULL && skip != NULL;
+    const bool left_by_plan = oq_qo_given(q) != NULL && skip != NULL;
     const oq_qo_rule trained = rule == NULL && !left_by_plan ? oq_qo_trained_rule(q, n) : NULL;
     if (trained != NULL)
         return trained(q, n, err);
     if (skip != NULL)
         return oq_qo_leave(q, n, skip, err);
     if (rule == NULL || n->output.n == 0 || n->input.n == 0) {
-        OQ_TRY(oq_given_refuse(oq_qo_config(q)->given, n, no_form, err));
+        OQ_TRY(oq_given_refuse(oq_qo_given(q), n, no_form, err));
         return oq_qo_leave(q, n, no_form, err);
     }
     return rule(q, n, err);
@@ -257,7 +257,7 @@ static onq_code draft_graph(oq_qo_shared *sh, oq_qo *parent, oq_graph *g, onq_er
                  .graph = g,
                  .depth = parent != NULL ? parent->depth + 1 : 0};
     OQ_TRY(begin_graph(q, err));
-    if (oq_qo_is_static(q) && !oq_qo_config(q)->trained && oq_qo_config(q)->given == NULL)
+    if (oq_qo_is_static(q) && !oq_qo_config(q)->trained && oq_qo_given(q) == NULL)
         OQ_TRY(adjust_ranges(q, err));
     const size_t n_nodes = q->graph->node.n;
     for (size_t i = 0; i < n_nodes; i++) {
@@ -306,7 +306,7 @@ static onq_code write_drafts(oq_qo_shared *sh, onq_error *err) {
 
 /* Types of tensors: the caller's, unless Gemm nodes were replaced since. */
 static onq_code see_types(oq_qo_shared *sh, onq_error *err) {
-    const bool changed = sh->mode == OQ_QMODE_INTEGER || sh->job.config->trained;
+    const bool changed = sh->mode == OQ_QMODE_INTEGER || sh->job.run->config->trained;
     sh->plain = sh->job.shapes;
     if (sh->plain != NULL && !changed)
         return ONQ_OK;
@@ -319,12 +319,12 @@ static onq_code see_types(oq_qo_shared *sh, onq_error *err) {
  * of Conv as initializers. */
 static onq_code prepare(oq_qo_shared *sh, onq_error *err) {
     oq_model *m = sh->job.model;
-    const bool rewrites = sh->mode == OQ_QMODE_INTEGER || sh->job.config->trained;
+    const bool rewrites = sh->mode == OQ_QMODE_INTEGER || sh->job.run->config->trained;
     if (rewrites) {
         oq_model_touch(m);
         OQ_TRY(oq_qo_replace_gemm(sh, err));
     }
-    OQ_TRY(oq_given_bind_nodes(sh->job.config->given, m, err));
+    OQ_TRY(oq_given_bind_nodes(sh->job.run->given, m, err));
     OQ_TRY(see_types(sh, err));
     if (sh->mode == OQ_QMODE_INTEGER) {
         OQ_TRY(oq_shapes_write(sh->plain, m, err)); /* of what Gemm became */
@@ -333,7 +333,7 @@ static onq_code prepare(oq_qo_shared *sh, onq_error *err) {
     OQ_TRY(oq_qo_decide_casts(sh, err));
     if (!rewrites)
         return ONQ_OK;
-    return sh->job.config->enable_subgraph
+    return sh->job.run->config->enable_subgraph
                ? oq_walk_graphs(m->proto->graph, lift_conv_weights, sh, err)
                : lift_conv_weights(sh, m->proto->graph, err);
 }
@@ -348,14 +348,14 @@ static onq_code edit(oq_qo_shared *sh, onq_error *err) {
         OQ_TRY(oq_model_set_opset(m, OQ_S("com.microsoft"), 1, err));
     OQ_TRY(oq_quant_mend_int8_movers(m, err));
     /* quantize_qat leaves the nodes as they were emitted. */
-    if (sh->job.config->trained)
+    if (sh->job.run->config->trained)
         return ONQ_OK;
     const oq_forms_shapes shapes = {sh->plain, NULL, sh->opset};
     OQ_TRY(oq_forms_kernels(m, &shapes, &sh->names, err));
-    if (!sh->job.config->sort_nodes)
+    if (!sh->job.run->config->sort_nodes)
         return ONQ_OK;
     const onq_code rc = oq_model_sort(m, err);
-    if (rc == ONQ_OK || !sh->job.config->as_reference)
+    if (rc == ONQ_OK || !sh->job.run->config->as_reference)
         return rc;
     return oq_error_in(err, rc,
                        "onnxruntime.quantization does not dequantize what Where reads (use QDQ "
@@ -377,7 +377,7 @@ static onq_code run(oq_qo_shared *sh, onq_error *err) {
 }
 
 onq_code oq_qo_run(const oq_qo_job *job, onq_error *err) {
-    assert(job->model != NULL && job->config != NULL && job->plan != NULL);
+    assert(job->model != NULL && job->run != NULL && job->plan != NULL);
     OQ_SCRATCH(scratch, &job->model->env->alloc);
     oq_qo_shared sh = {.job = *job,
                        .arena = &scratch,

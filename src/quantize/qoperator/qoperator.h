@@ -22,8 +22,8 @@
 #include "onnx/edit.h"
 #include "onnx/names.h"
 #include "quantize/choose/act_param.h"
-#include "quantize/choose/config.h"
 #include "quantize/choose/override.h"
+#include "quantize/choose/qrun.h"
 #include "quantize/number/bias.h"
 #include "quantize/number/clip.h"
 #include "quantize/number/qweight.h"
@@ -88,7 +88,7 @@ typedef struct oq_qo_turned {
 
 typedef struct oq_qo_job {
     oq_model *model;
-    oq_qconfig *config;
+    oq_qrun *run;
     const oq_overrides *overrides; /* or NULL */
     oq_ranges *ranges;             /* static; NULL: dynamic */
     const oq_shapes *shapes;       /* what onnx infers of the model as it is; NULL: inferred here */
@@ -155,7 +155,11 @@ static inline bool oq_qo_is_static(const oq_qo *q) {
     return q->sh->mode == OQ_QMODE_QLINEAR;
 }
 static inline const oq_qconfig *oq_qo_config(const oq_qo *q) {
-    return q->sh->job.config;
+    return q->sh->job.run->config;
+}
+/* A plan that was read, or NULL. */
+static inline const oq_given *oq_qo_given(const oq_qo *q) {
+    return q->sh->job.run->given;
 }
 /* The initializer of that name in this graph; or, with EnableSubgraph, in one around it. */
 oq_tensor *oq_qo_init(const oq_qo *q, oq_str name);

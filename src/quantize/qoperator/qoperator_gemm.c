@@ -136,7 +136,7 @@ static onq_code replace(pass *p, oq_node *gemm, oq_vec_any *list_any, onq_error 
 }
 
 static bool replaceable(const pass *p, const oq_node *n) {
-    oq_qconfig *c = p->sh->job.config;
+    oq_qconfig *c = p->sh->job.run->config;
     return oq_str_is(n->op_type, "Gemm") && n->domain.n == 0 && n->input.n >= 2 &&
            n->output.n >= 1 && oq_attr_float(n, "alpha", 1.0f) == 1.0f &&
            oq_attr_float(n, "beta", 1.0f) == 1.0f && !oq_gemm_turns_a(n) &&

@@ -35,7 +35,7 @@ bool oq_qo_is_float32(const oq_qo *q, const oq_tensor *t) {
 /* True if the scale of a float16 tensor of the node is too small for a float16. */
 static onq_code has_tiny_scale(oq_qo_shared *sh, oq_graph *g, oq_str name, bool *out,
                                onq_error *err) {
-    const oq_qconfig *c = sh->job.config;
+    const oq_qconfig *c = sh->job.run->config;
     oq_tensor *t = oq_graph_find_init(g, name);
     const oq_range *r = sh->job.ranges != NULL ? oq_ranges_find(sh->job.ranges, name) : NULL;
     oq_qparam p = {1.0f, 0};
@@ -67,7 +67,7 @@ static onq_code see_half(void *ctx, oq_graph *g, onq_error *err) {
         const oq_node *n = g->node.v[i];
         const oq_rules *rules = oq_rules_of(n->op_type);
         if ((is_static ? rules->qlinear : rules->integer) == NULL ||
-            oq_qconfig_skip(sh->job.config, n, list) != NULL)
+            oq_qrun_skip(sh->job.run, n, list) != NULL)
             continue;
         for (size_t k = 0; k < n->input.n; k++) {
             const int32_t type = oq_shapes_elem_type(sh->plain, g, n->input.v[k]);
@@ -81,7 +81,7 @@ static onq_code see_half(void *ctx, oq_graph *g, onq_error *err) {
 }
 
 onq_code oq_qo_decide_casts(oq_qo_shared *sh, onq_error *err) {
-    const oq_qconfig *c = sh->job.config;
+    const oq_qconfig *c = sh->job.run->config;
     oq_graph *g = sh->job.model->proto->graph;
     if (c->trained || !c->keep_float16)
         return ONQ_OK;

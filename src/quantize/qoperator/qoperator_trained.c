@@ -58,12 +58,12 @@ bool oq_qo_trained_gemm(const oq_qo_shared *sh, const oq_node *n) {
     const oq_qo_job *job = &sh->job;
     if (oq_overrides_find(job->overrides, n->input.v[1]) == NULL ||
         oq_overrides_find(job->overrides, n->input.v[0]) == NULL ||
-        !(oq_pick_is_empty(&job->config->op_types) ||
-          oq_pick_has(&job->config->op_types, OQ_S("MatMul")) ||
-          oq_pick_has(&job->config->op_types, OQ_S("Gemm"))))
+        !(oq_pick_is_empty(&job->run->config->op_types) ||
+          oq_pick_has(&job->run->config->op_types, OQ_S("MatMul")) ||
+          oq_pick_has(&job->run->config->op_types, OQ_S("Gemm"))))
         return false;
-    if (!oq_pick_is_empty(&job->config->nodes_to_quantize) &&
-        !oq_pick_has(&job->config->nodes_to_quantize, n->name))
+    if (!oq_pick_is_empty(&job->run->config->nodes_to_quantize) &&
+        !oq_pick_has(&job->run->config->nodes_to_quantize, n->name))
         return false;
     return sh->mode == OQ_QMODE_INTEGER || oq_ranges_find(job->ranges, n->output.v[0]) == NULL;
 }
@@ -71,7 +71,7 @@ bool oq_qo_trained_gemm(const oq_qo_shared *sh, const oq_node *n) {
 /* ---- nodes that stay float ---- */
 
 static bool left_by_name(const oq_qo *q, const oq_node *n) {
-    oq_qconfig *c = q->sh->job.config;
+    oq_qconfig *c = q->sh->job.run->config;
     return oq_pick_has(&c->nodes_to_exclude, n->name) ||
            (!oq_pick_is_empty(&c->nodes_to_quantize) &&
             !oq_pick_has(&c->nodes_to_quantize, n->name));

@@ -93,7 +93,7 @@ static bool note_asked(const oq_qo *q, oq_str name) {
 }
 
 bool oq_qo_has_params(const oq_qo *q, oq_str name) {
-    const oq_given *given = oq_qo_config(q)->given;
+    const oq_given *given = oq_qo_given(q);
     if (given != NULL) {
         const oq_plan_tensor *row = oq_given_activation(given, name, false);
         return row != NULL && !row->computed && note_asked(q, name);
@@ -155,7 +155,7 @@ static const char not_planned[] = "an input has no row in the plan";
 
 /* False if a plan was read and has no row for the tensor. */
 static bool is_planned(const oq_qo *q, oq_str name, oq_plan_role role) {
-    const oq_given *given = oq_qo_config(q)->given;
+    const oq_given *given = oq_qo_given(q);
     return given == NULL || oq_given_row(given, name, role) != OQ_MAP_NONE;
 }
 
@@ -256,7 +256,7 @@ onq_code oq_qo_check_type(oq_str name, oq_dtype type, onq_error *err) {
 
 /* Parameters of an activation by a plan that was read. */
 static onq_code planned_params(const oq_qo *q, oq_qo_value *v, onq_error *err) {
-    const oq_given *given = oq_qo_config(q)->given;
+    const oq_given *given = oq_qo_given(q);
     const oq_plan_tensor *row = oq_given_activation(given, v->name, false);
     if (row == NULL || row->scale == NULL)
         return oq_fail(err, ONQ_E_CONFIG, "%s: no parameters for tensor '%.*s'", given->path,
@@ -303,14 +303,14 @@ static onq_code activation_params(const oq_qo *q, oq_qo_value *v, onq_error *err
     const oq_override *o =
         job->overrides != NULL ? oq_overrides_tensor(job->overrides, v->name) : NULL;
     v->why = oq_override_has_params(o) ? "override" : "calibration";
-    if (job->config->given != NULL)
+    if (job->run->given != NULL)
         return planned_params(q, v, err);
     const oq_range *r = oq_ranges_find(job->ranges, v->name);
-    v->type = o != NULL && o->has_type ? o->type : job->config->activation_type;
+    v->type = o != NULL && o->has_type ? o->type : job->run->config->activation_type;
     OQ_TRY(oq_qo_check_type(v->name, v->type, err));
     v->real = oq_qo_scale_type(q->sh, (int32_t)r->lowest.type);
     v->has_param = true;
-    OQ_TRY_IN(oq_act_param(job->config, r, o, v->type, v->real, &v->param, err), err,
+    OQ_TRY_IN(oq_act_param(job->run->config, r, o, v->type, v->real, &v->param, err), err,
               "tensor '%.*s' (exclude its nodes, or override it)", OQ_STR(v->name));
     return ONQ_OK;
 }

@@ -30,7 +30,7 @@ static oq_tensor *origin_of(const oq_qo_shared *sh, const oq_tensor *t) {
 
 static void set_spec(const oq_qo_shared *sh, const oq_qo_how *how, const oq_override *o,
                      bool channels, oq_qo_weight *w) {
-    const oq_qconfig *c = sh->job.config;
+    const oq_qconfig *c = sh->job.run->config;
     oq_qspec *s = &w->spec;
     s->type = how->type != OQ_UNDEFINED ? how->type
               : how->is_weight          ? c->weight_type
@@ -72,7 +72,7 @@ static onq_code take_overrides(oq_qo_shared *sh, const oq_tensor_override *over,
 
 /* Everything about the weight as a plan says it. */
 static onq_code take_plan(oq_qo_shared *sh, const oq_tensor *t, oq_qo_weight *w, onq_error *err) {
-    oq_given *given = sh->job.config->given;
+    oq_given *given = sh->job.run->given;
     const oq_plan_tensor *row =
         oq_given_weight(given, t->name, w->is_weight ? OQ_ROLE_WEIGHT : OQ_ROLE_ACTIVATION);
     if (row == NULL || row->n != w->params.n)
@@ -142,11 +142,11 @@ onq_code oq_qo_register_weight(oq_qo *q, oq_qo *owner, oq_tensor *t, const oq_qo
     oq_qo_weight *w = OQ_NEW(sh->arena, oq_qo_weight);
     oq_qo_value *v = OQ_NEW(sh->arena, oq_qo_value);
     OQ_TRY_ALLOC(w != NULL && v != NULL, err);
-    bool channels = how->channels || (sh->job.config->per_channel && how->per_channel);
+    bool channels = how->channels || (sh->job.run->config->per_channel && how->per_channel);
     int64_t axis = how->axis;
-    if (sh->job.config->trained && over != NULL)
+    if (sh->job.run->config->trained && over != NULL)
         channels = oq_qo_trained_axis(q, t->name, &axis);
-    if (!sh->job.config->trained && oq_override_is_channel(over))
+    if (!sh->job.run->config->trained && oq_override_is_channel(over))
         OQ_TRY(check_channels(t, over, channels, axis, err));
     const int64_t shown = axis;
     if (origin != NULL) {
@@ -171,7 +171,7 @@ onq_code oq_qo_register_weight(oq_qo *q, oq_qo *owner, oq_tensor *t, const oq_qo
     if (over != NULL && over->channels.v[0].has_type && oq_qo_is_static(q))
         OQ_TRY(oq_qo_check_type(t->name, w->spec.type, err));
     OQ_TRY(oq_qparams_init(&w->params, keep(sh), w->w.n_params, err));
-    if (sh->job.config->given != NULL)
+    if (sh->job.run->given != NULL)
         OQ_TRY(take_plan(sh, t, w, err));
     else if (over != NULL)
         OQ_TRY(take_overrides(sh, over, w, err));
@@ -323,7 +323,7 @@ static onq_code bias_numbers(const oq_qo_shared *sh, const oq_qo_bias *b, oq_rea
 
 /* Raises the scale of a weight that is too small for its bias. */
 static onq_code adjust_for_bias(oq_qo_shared *sh, const oq_qo_bias *b, onq_error *err) {
-    const oq_qconfig *c = sh->job.config;
+    const oq_qconfig *c = sh->job.run->config;
     oq_qo_weight *w = b->weight->weight;
     oq_qo *top = sh->drafts.v[sh->drafts.n - 1];
     const bool per_channel = c->per_channel;
@@ -331,7 +331,8 @@ static onq_code adjust_for_bias(oq_qo_shared *sh, const oq_qo_bias *b, onq_error
     float input_scale;
     OQ_TRY(bias_numbers(sh, b, &bias, &input_scale, err));
     const oq_reals input = {&input_scale, 1, b->input->real};
-    const bool again = w != NULL && c->given != NULL && w->adjusted; /* the plan has the scale */
+    const bool again =
+        w != NULL && sh->job.run->given != NULL && w->adjusted; /* the plan has the scale */
     if (again || (w != NULL && !w->given && w->spec.type == OQ_INT8 && c->weight_type == OQ_INT8 &&
                   all_zero(&w->params) && bias.n > 0 && (!per_channel || bias.n == w->params.n) &&
                   oq_bias_adjust(bias, input, w->params.scale, w->params.n, b->weight->real,
@@ -478,7 +479,7 @@ static onq_code fill_pad(oq_qo_shared *sh, const oq_qo_pad *p, onq_error *err) {
     float scale = w != NULL ? w->params.scale[0] : p->like->param.scale;
     int32_t zero = w != NULL ? w->params.zero[0] : p->like->param.zero_point;
     const oq_qparams params = {&scale, &zero, 1};
-    const oq_dtype type = sh->job.config->activation_type;
+    const oq_dtype type = sh->job.run->config->activation_type;
     oq_qweight c;
     uint64_t bytes = 0;
     OQ_TRY(oq_qweight_init(&c, sh->job.model, p->init, OQ_QGROUP_TENSOR, 0, 0, err));

@@ -35,7 +35,7 @@ static bool ranges_of_network(quant_rig *r) {
 
 static onq_code settle(quant_rig *r, oq_masks how, onq_error *err) {
     OQ_TRY(oq_extremes_find(&r->extremes, r->b.g, &r->ranges, &r->config, &r->overrides, err));
-    return oq_masks_settle(&r->extremes, 0, how, r->b.g, &r->ranges, &r->config, err);
+    return oq_masks_settle(&r->extremes, 0, how, r->b.g, &r->ranges, &r->run, err);
 }
 
 static double lowest(const quant_rig *r, const char *name) {
@@ -43,7 +43,7 @@ static double lowest(const quant_rig *r, const char *name) {
 }
 
 static bool is_left(const quant_rig *r, const char *name) {
-    return oq_left_why(&r->config, bm_find_node(&r->b, name)) != NULL;
+    return oq_qrun_left_why(&r->run, bm_find_node(&r->b, name)) != NULL;
 }
 
 static void clamps(void **state) {

@@ -4,7 +4,7 @@
 #include "quantize/choose/node_method.h"
 
 #include "build_model.h"
-#include "quantize/choose/config.h"
+#include "quantize/choose/qrun.h"
 #include "quantize/rules.h"
 #include "testing.h"
 
@@ -97,6 +97,7 @@ static void files(void **state) {
 static void against_lists(void **state) {
     bm b;
     oq_qconfig c;
+    oq_qrun run;
     onq_error err = ONQ_ERROR_INIT;
     (void)state;
     bm_begin(&b, NULL, 13);
@@ -104,11 +105,12 @@ static void against_lists(void **state) {
     const oq_node *two = bm_node(&b, "Conv", "two", "y w", "z", "");
     const oq_node *three = bm_node(&b, "Conv", "three", "z w", "u", "");
     oq_qconfig_init(&c, b.a);
+    oq_qrun_init(&run, &c);
     assert_ok(oq_pick_add(&c.nodes_to_exclude, OQ_S("re:^t"), &err), err);
     assert_ok(load(&b, &c.methods, "{\"one\": \"float\", \"two\": \"plain\"}", &err), err);
-    assert_string_equal(oq_qconfig_skip(&c, one, OQ_QMODE_QDQ), "float in node_methods");
-    assert_null(oq_qconfig_skip(&c, two, OQ_QMODE_QDQ));
-    assert_string_equal(oq_qconfig_skip(&c, three, OQ_QMODE_QDQ), "in nodes_to_exclude");
+    assert_string_equal(oq_qrun_skip(&run, one, OQ_QMODE_QDQ), "float in node_methods");
+    assert_null(oq_qrun_skip(&run, two, OQ_QMODE_QDQ));
+    assert_string_equal(oq_qrun_skip(&run, three, OQ_QMODE_QDQ), "in nodes_to_exclude");
     oq_qconfig_release(&c);
     bm_end(&b);
 }

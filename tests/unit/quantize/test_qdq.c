@@ -18,7 +18,7 @@
 static onq_code quantize_or_decide(quant_rig *r, bool decide_only, onq_error *err) {
     OQ_TRY(oq_shapes_infer(r->b.m, NULL, &r->shapes, err));
     const oq_qdq_job job = {.model = r->b.m,
-                            .config = &r->config,
+                            .run = &r->run,
                             .ranges = &r->ranges,
                             .shapes = r->shapes,
                             .plan = &r->plan,

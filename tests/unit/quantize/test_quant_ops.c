@@ -144,6 +144,7 @@ typedef struct setting {
     bm b;
     oq_arena arena;
     oq_qconfig config;
+    oq_qrun run;
     oq_overrides overrides;
     oq_ranges ranges;
     oq_plan plan;
@@ -154,7 +155,7 @@ typedef struct setting {
 
 static onq_code run_qdq(setting *s, onq_error *err) {
     const oq_qdq_job job = {.model = s->b.m,
-                            .config = &s->config,
+                            .run = &s->run,
                             .overrides = &s->overrides,
                             .ranges = &s->ranges,
                             .shapes = s->shapes,
@@ -165,7 +166,7 @@ static onq_code run_qdq(setting *s, onq_error *err) {
 
 static onq_code run_qlinear(setting *s, onq_error *err) {
     const oq_qo_job job = {.model = s->b.m,
-                           .config = &s->config,
+                           .run = &s->run,
                            .ranges = &s->ranges,
                            .plan = &s->plan,
                            .decide_only = s->decide_only};
@@ -174,7 +175,7 @@ static onq_code run_qlinear(setting *s, onq_error *err) {
 
 static onq_code run_integer(setting *s, onq_error *err) {
     const oq_qo_job job = {
-        .model = s->b.m, .config = &s->config, .plan = &s->plan, .decide_only = s->decide_only};
+        .model = s->b.m, .run = &s->run, .plan = &s->plan, .decide_only = s->decide_only};
     return oq_qo_run(&job, err);
 }
 
@@ -233,7 +234,7 @@ static onq_code run_trained(setting *s, onq_error *err) {
         return run_qdq(s, err);
     }
     const oq_qo_job job = {.model = s->b.m,
-                           .config = &s->config,
+                           .run = &s->run,
                            .overrides = &s->overrides,
                            .ranges = &s->ranges,
                            .plan = &s->plan,
@@ -300,6 +301,7 @@ static void begin_case(setting *s, text_case *c, int opset) {
     }
     oq_arena_init(&s->arena, oq_alloc_default());
     oq_qconfig_init(&s->config, &s->arena);
+    oq_qrun_init(&s->run, &s->config);
     oq_overrides_init(&s->overrides, &s->arena);
     oq_ranges_init(&s->ranges, oq_alloc_default(), OQ_CAL_MINMAX);
     oq_plan_init(&s->plan, &s->arena);

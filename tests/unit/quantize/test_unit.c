@@ -131,31 +131,33 @@ static void loose_ends(void **state) {
 
 /* ---- choosing ---- */
 
-static onq_code choose(bm *b, oq_qconfig *c, oq_op_set set, uint64_t heaviest, onq_error *err) {
+static onq_code choose(bm *b, oq_qrun *r, oq_op_set set, uint64_t heaviest, onq_error *err) {
     oq_units u;
     oq_selection s = {.set = set, .heaviest = heaviest, .modes = OQ_QMODE_QDQ | OQ_QMODE_QLINEAR};
     OQ_TRY(oq_units_find(&u, b->a, b->m, NULL, err));
     s.units = &u;
-    OQ_TRY(oq_selection_choose_outputs(c, &s, err));
-    return oq_selection_choose_nodes(c, b->m, &s, err);
+    OQ_TRY(oq_selection_choose_outputs(r->config, &s, err));
+    return oq_selection_choose_nodes(r, b->m, &s, err);
 }
 
 /* The names of the nodes that are left, of those that QDQ would take. */
 static void expect(oq_op_set set, uint64_t heaviest, const char *exclude, const char *wanted) {
     bm b;
     oq_qconfig c;
+    oq_qrun r;
     char text[256] = "";
     onq_error err = ONQ_ERROR_INIT;
     bm_begin(&b, NULL, 13);
     network(&b);
     oq_qconfig_init(&c, b.a);
+    oq_qrun_init(&r, &c);
     if (exclude != NULL)
         assert_ok(oq_pick_add(&c.nodes_to_exclude, oq_str_of(exclude), &err), err);
-    assert_ok(choose(&b, &c, set, heaviest, &err), err);
+    assert_ok(choose(&b, &r, set, heaviest, &err), err);
     for (size_t i = 0; i < b.g->node.n; i++) {
         const oq_node *n = b.g->node.v[i];
         const unsigned modes = OQ_QMODE_QDQ | OQ_QMODE_QLINEAR;
-        if ((oq_rules_modes(n->op_type) & modes) != 0 && oq_qconfig_skip(&c, n, modes) == NULL) {
+        if ((oq_rules_modes(n->op_type) & modes) != 0 && oq_qrun_skip(&r, n, modes) == NULL) {
             strcat(text, oq_str_cstr(b.a, n->name));
             strcat(text, " ");
         }
@@ -191,11 +193,13 @@ static void what_goes_with_a_set(void **state) {
     for (size_t i = 0; i < OQ_COUNT(wanted); i++) {
         bm b;
         oq_qconfig c;
+        oq_qrun r;
         onq_error err = ONQ_ERROR_INIT;
         bm_begin(&b, NULL, 13);
         network(&b);
         oq_qconfig_init(&c, b.a);
-        assert_ok(choose(&b, &c, wanted[i].set, wanted[i].heaviest, &err), err);
+        oq_qrun_init(&r, &c);
+        assert_ok(choose(&b, &r, wanted[i].set, wanted[i].heaviest, &err), err);
         assert_int_equal(oq_pick_has(&c.exclude_output_ops, OQ_S("MatMul")), wanted[i].off);
         assert_int_equal(c.keep_excluded_float, wanted[i].floats);
         assert_int_equal(c.keep_products, wanted[i].products);
@@ -213,13 +217,15 @@ static void reasons(void **state) {
                                             {"excite", "neither a product"}};
     bm b;
     oq_qconfig c;
+    oq_qrun r;
     onq_error err = ONQ_ERROR_INIT;
     bm_begin(&b, NULL, 13);
     network(&b);
     oq_qconfig_init(&c, b.a);
-    assert_ok(choose(&b, &c, OQ_SET_PAYS, 0, &err), err);
+    oq_qrun_init(&r, &c);
+    assert_ok(choose(&b, &r, OQ_SET_PAYS, 0, &err), err);
     for (size_t i = 0; i < OQ_COUNT(wanted); i++) {
-        const char *why = oq_left_why(&c, bm_find_node(&b, wanted[i][0]));
+        const char *why = oq_qrun_left_why(&r, bm_find_node(&b, wanted[i][0]));
         assert_non_null(why);
         assert_non_null(strstr(why, wanted[i][1]));
     }
@@ -229,15 +235,17 @@ static void reasons(void **state) {
 
 static onq_code work(bm *b, void *ctx, onq_error *err) {
     oq_qconfig c;
+    oq_qrun r;
     oq_units u;
     (void)ctx;
     oq_qconfig_init(&c, b->a);
+    oq_qrun_init(&r, &c);
     oq_selection s = {.set = OQ_SET_PAYS, .heaviest = 2, .units = &u, .modes = OQ_QMODE_QDQ};
     onq_code rc = oq_units_find(&u, b->a, b->m, NULL, err);
     if (rc == ONQ_OK)
         rc = oq_selection_choose_outputs(&c, &s, err);
     if (rc == ONQ_OK)
-        rc = oq_selection_choose_nodes(&c, b->m, &s, err);
+        rc = oq_selection_choose_nodes(&r, b->m, &s, err);
     oq_qconfig_release(&c);
     return rc;
 }
