@@ -27,6 +27,8 @@ GOALS = [
     ("nbits, 0.8 and 3.2 GB: under 300 MiB", "bench_nbits", r"nbits: peak memory", 300, 2, ""),
     ("bnb4, 0.8 and 3.2 GB: a fifth of the reference's CPU", "bench_nbits", r"bnb4: CPU / reference", 0.2, 2, ""),
     ("bnb4, 0.8 and 3.2 GB: under 300 MiB", "bench_nbits", r"bnb4: peak memory", 300, 2, ""),
+    ("convert, 3.2 GB: twice the time of cp", "bench_convert", r"wall / cp", 2.0, 3, ""),
+    ("convert, 3.2 GB: under 100 MiB", "bench_convert", r"peak memory", 100, 3, ""),
     ("HQQ on minilm: a tenth of the reference's CPU, no torch", "bench_nbits", r"^minilm, hqq", 0.1, 1,
      "the reference needs torch, which is not installed here"),
     ("GPTQ on minilm: a tenth of the reference's CPU, no torch", "bench_nbits", r"^minilm, gptq", 0.1, 1,

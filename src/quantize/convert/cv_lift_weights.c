@@ -180,7 +180,7 @@ static onq_code nbits_blocks(oq_cv_scope *s, const oq_node *n, const packed *p, 
         return oq_cv_refuse(n, ONQ_E_UNSUPPORTED, err,
                             "its zero points '%.*s' are not integers, which DequantizeLinear needs",
                             OQ_STR(p->zero->name));
-    ints.shift = is_signed ? -(1 << (p->bits - 1)) : 0;
+    ints.flip = is_signed;
     scale.data = p->scales;
     scale.type = (oq_dtype)p->scale->data_type.v;
     zero.data = p->zeros;

@@ -73,7 +73,6 @@ static onq_code add_part(oq_cv_scope *s, const oq_tensor *near, const char *suff
 }
 
 static onq_code add_parts(oq_cv_scope *s, const blocks *b, oq_str out[3], onq_error *err) {
-    const int middle = b->is_signed ? 1 << (b->bits - 1) : 0;
     const uint64_t zero_row = (b->count * b->bits + 7) / 8 * (8 / b->bits);
     const char *suffix = b->bits == 2 ? "_Q2" : b->bits == 4 ? "_Q4" : "_Q8";
     oq_cv_turn ints = {.data = b->data,
@@ -83,12 +82,12 @@ static onq_code add_parts(oq_cv_scope *s, const blocks *b, oq_str out[3], onq_er
                        .stride = b->n,
                        .width = b->count * b->block,
                        .batch = 1,
-                       .shift = middle};
+                       .flip = b->is_signed};
     oq_cv_turn scale = ints, zero = ints;
     scale.data = b->scales;
     scale.type = (oq_dtype)b->scale->data_type.v;
     scale.cols = scale.width = b->count;
-    scale.shift = 0;
+    scale.flip = false;
     zero.data = b->zeros;
     zero.cols = b->count;
     zero.width = zero_row;

@@ -1,161 +1,204 @@
 /*
  * turn.c — matrices that are read by their columns.
  *
- * A tile holds some rows of the result. It is filled column by column, a stretch of columns at a
- * time, so that what is read and what is written stay in the cache.
+ * Elements of 2 to 32 bits are turned as words of 64 bits: as many words as a word has elements are
+ * a square, which is turned by exchanging its quarters, then the quarters of those, down to single
+ * elements. Squares are taken in tiles of 64 bytes by as many rows, so that cache lines are read and
+ * written whole. Matrices whose rows or columns do not begin with a byte go element by element.
  */
-#include "base/text/real.h"
 #include "quantize/convert/values.h"
 
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("O3")
 #endif
 
-#define MIN_ROWS 8
-#define MAX_ROWS 128
-#define SOME     ((uint64_t)1 << 20) /* bytes of a tile, unless that is fewer than MIN_ROWS */
-#define STRETCH  ((uint64_t)64)
+/* Each number of bits has code of its own. */
+#define INLINE static inline __attribute__((always_inline))
 
-struct oq_cv_tile {
-    const onq_allocator *alloc;
-    const oq_cv_turn *turn;
-    unsigned bits;
-    bool is_signed;
-    uint64_t matrix, row, rows; /* what the tile holds; rows is 0 at first */
-    uint64_t height;
-    size_t size;
-    uint8_t *bytes; /* rows of turn->width: elements of up to 8 bits */
-    int32_t *words; /* or larger ones */
-};
+#define WORD   64 /* bits */
+#define SIDE   8  /* words of a row of a tile */
+#define SQUARE 32 /* words of the largest square: elements of 2 bits */
 
-onq_code oq_cv_tile_new(const onq_allocator *alloc, const oq_cv_turn *turn, oq_cv_tile **out,
-                        onq_error *err) {
-    const oq_dtype_info *type = oq_dtype_find(turn->type);
-    const size_t each = type->bits > 8 ? sizeof(int32_t) : 1;
-    oq_cv_tile *t = oq_calloc(alloc, 1, sizeof *t);
-    OQ_TRY_ALLOC(t != NULL, err);
-    uint64_t height = turn->width > 0 ? SOME / each / turn->width : 0;
-    height = height < MIN_ROWS ? MIN_ROWS : height > MAX_ROWS ? MAX_ROWS : height & ~(uint64_t)1;
-    height = height < turn->rows ? height : turn->rows;
-    *t = (oq_cv_tile){.alloc = alloc,
-                      .turn = turn,
-                      .bits = type->bits,
-                      .is_signed = type->cls == OQ_CLASS_INT,
-                      .height = height,
-                      .size = (size_t)(height * turn->width) * each + 1};
-    uint8_t *room = oq_calloc(alloc, t->size, 1);
-    if (room == NULL) {
-        oq_free(alloc, t, sizeof *t);
-        return oq_fail_nomem(err);
+typedef struct tile {
+    uint64_t row[SIDE * SQUARE][SIDE];
+} tile;
+
+static unsigned bits_of(const oq_cv_turn *u) {
+    return oq_dtype_find(u->type)->bits;
+}
+
+static bool is_by_bytes(const oq_cv_turn *u) {
+    const unsigned bits = bits_of(u);
+    return u->stride * bits % 8 == 0 && u->step * bits % 8 == 0 && u->width * bits % 8 == 0;
+}
+
+/* A word of which every element is `v`. */
+static uint64_t fill_word(unsigned bits, uint64_t v) {
+    for (; bits < WORD; bits *= 2)
+        v |= v << bits;
+    return v;
+}
+
+/* Exchanges the quarters of squares: the high halves of words with the low ones of words below. */
+INLINE void exchange(uint64_t *a, unsigned bits, unsigned half, uint64_t low) {
+    const unsigned rows = half / bits;
+    for (unsigned k = 0; k < WORD / bits && rows > 0; k += 2 * rows)
+        for (unsigned i = k; i < k + rows; i++) {
+            const uint64_t other = (a[i] >> half ^ a[i + rows]) & low;
+            a[i + rows] ^= other;
+            a[i] ^= other << half;
+        }
+}
+
+/* Turns a square of words: element i of word k becomes element k of word i. */
+INLINE void turn_square(uint64_t *a, unsigned bits) {
+    exchange(a, bits, 32, UINT64_C(0x00000000FFFFFFFF));
+    exchange(a, bits, 16, UINT64_C(0x0000FFFF0000FFFF));
+    exchange(a, bits, 8, UINT64_C(0x00FF00FF00FF00FF));
+    exchange(a, bits, 4, UINT64_C(0x0F0F0F0F0F0F0F0F));
+    exchange(a, bits, 2, UINT64_C(0x3333333333333333));
+}
+
+INLINE uint64_t load(const oq_cv_turn *u, const uint8_t *p, size_t n, uint64_t flip) {
+    const uint64_t low = UINT64_C(0x0F0F0F0F0F0F0F0F);
+    uint64_t w = 0;
+    memcpy(&w, p, n);
+    if (u->high_first)
+        w = (w >> 4 & low) | (w & low) << 4;
+    return w ^ flip;
+}
+
+/* The squares of a tile: rows from `row` on, columns from `col` on. */
+INLINE void fill_tile(const oq_cv_turn *u, const uint8_t *from, uint64_t row, uint64_t n_rows,
+                      uint64_t col, unsigned bits, tile *t) {
+    const unsigned n = WORD / bits;
+    const uint64_t flip = u->flip ? fill_word(bits, UINT64_C(1) << (bits - 1)) : 0;
+    const uint64_t column = u->stride * bits / 8;
+    const uint64_t width = (u->rows * bits + 7) / 8 - row * bits / 8; /* bytes of a column */
+    uint64_t a[SQUARE];
+    for (unsigned j = 0; j < SIDE && col + j * n < u->width; j++) {
+        const uint64_t first = col + j * n, there = first < u->cols ? u->cols - first : 0;
+        for (unsigned i = 0; i < SIDE && i * n < n_rows; i++) {
+            const size_t size = width - 8 * i < 8 ? (size_t)(width - 8 * i) : 8;
+            const uint8_t *p = from + first * column + row * bits / 8 + 8 * (size_t)i;
+            if (there >= n && size == 8)
+                for (unsigned k = 0; k < n; k++)
+                    a[k] = load(u, p + k * column, 8, flip);
+            else
+                for (unsigned k = 0; k < n; k++)
+                    a[k] = k < there ? load(u, p + k * column, size, flip) : 0;
+            turn_square(a, bits);
+            for (unsigned k = 0; k < n; k++)
+                t->row[i * n + k][j] = a[k];
+        }
     }
-    t->bytes = each == 1 ? room : NULL;
-    t->words = each == 1 ? NULL : (int32_t *)(void *)room;
-    *out = t;
+}
+
+INLINE void turn_rows_of(const oq_cv_turn *u, const uint8_t *from, uint64_t row, uint64_t n_rows,
+                         unsigned bits, uint8_t *out) {
+    const uint64_t n = WORD / bits * SIDE, width = u->width * bits / 8;
+    tile t;
+    for (uint64_t r = 0; r < n_rows; r += n)
+        for (uint64_t c = 0; c < u->width; c += n) {
+            const uint64_t now = n_rows - r < n ? n_rows - r : n, at = c * bits / 8;
+            const size_t size = width - at < sizeof t.row[0] ? (size_t)(width - at)
+                                                             : sizeof t.row[0];
+            fill_tile(u, from, row + r, now, c, bits, &t);
+            if (size == sizeof t.row[0])
+                for (uint64_t i = 0; i < now; i++)
+                    memcpy(out + (r + i) * width + at, t.row[i], sizeof t.row[0]);
+            else
+                for (uint64_t i = 0; i < now; i++)
+                    memcpy(out + (r + i) * width + at, t.row[i], size);
+        }
+}
+
+/* Whole rows of a matrix; the first is a multiple of a square's. */
+static void turn_rows(const oq_cv_turn *u, uint64_t matrix, uint64_t row, uint64_t n, uint8_t *out) {
+    const unsigned bits = bits_of(u);
+    const uint8_t *from = u->data.p + matrix * u->step * bits / 8;
+    switch (bits) {
+    case 2:
+        turn_rows_of(u, from, row, n, 2, out);
+        return;
+    case 4:
+        turn_rows_of(u, from, row, n, 4, out);
+        return;
+    case 8:
+        turn_rows_of(u, from, row, n, 8, out);
+        return;
+    case 16:
+        turn_rows_of(u, from, row, n, 16, out);
+        return;
+    default:
+        turn_rows_of(u, from, row, n, 32, out);
+    }
+}
+
+/* ---- ranges of bytes ---- */
+
+/* Bytes that begin or end inside of rows, through whole rows. */
+static onq_code turn_part(const oq_cv_turn *u, const onq_allocator *alloc, uint64_t from, uint64_t n,
+                          uint64_t *done, uint8_t *out, onq_error *err) {
+    const unsigned bits = bits_of(u), side = WORD / bits;
+    const uint64_t width = u->width * bits / 8, r = from / width % u->rows;
+    const uint64_t first = r / side * side, rows = u->rows - first < side ? u->rows - first : side;
+    const uint64_t at = (r - first) * width + from % width, there = rows * width - at;
+    uint8_t *room = oq_alloc(alloc, rows * width);
+    OQ_TRY_ALLOC(room != NULL, err);
+    turn_rows(u, from / width / u->rows, first, rows, room);
+    *done = there < n ? there : n;
+    memcpy(out, room + at, (size_t)*done);
+    oq_free(alloc, room, rows * width);
     return ONQ_OK;
 }
 
-void oq_cv_tile_free(oq_cv_tile *t) {
-    oq_free(t->alloc, t->bytes != NULL ? (void *)t->bytes : t->words, t->size);
-    oq_free(t->alloc, t, sizeof *t);
-}
-
-static int32_t get(const oq_cv_tile *t, uint64_t i) {
-    const uint8_t *p = t->turn->data.p;
-    uint16_t h;
-    int32_t v;
-    switch (t->bits) {
-    case 2:
-        return t->is_signed ? oq_get_i2(p, i) : oq_get_u2(p, i);
-    case 4:
-        i ^= t->turn->high_first;
-        return t->is_signed ? oq_get_i4(p, i) : oq_get_u4(p, i);
-    case 8:
-        return t->is_signed ? (int8_t)p[i] : p[i];
-    case 16:
-        memcpy(&h, p + i * 2, sizeof h);
-        return h;
-    default:
-        memcpy(&v, p + i * 4, sizeof v);
-        return v;
-    }
-}
-
-/* Two rows of 4-bit elements, which share the bytes of their columns. */
-static void fill_nibbles(const oq_cv_tile *t, uint64_t from, uint64_t r, uint64_t c0, uint64_t n) {
-    const oq_cv_turn *u = t->turn;
-    const uint8_t *p = u->data.p + (from + c0 * u->stride + t->row + r) / 2;
-    const uint64_t step = u->stride / 2;
-    uint8_t *first = t->bytes + r * u->width + c0, *second = first + u->width;
-    const unsigned low = u->high_first ? 4 : 0;
-    const uint8_t flip = t->is_signed ? 8 : 0, shift = (uint8_t)(u->shift - flip);
-    const bool both = r + 1 < t->rows;
-    for (uint64_t c = 0; c < n; c++) {
-        const uint8_t b = p[c * step];
-        first[c] = (uint8_t)(((b >> low & 15) ^ flip) + shift);
-        if (both)
-            second[c] = (uint8_t)(((b >> (4 - low) & 15) ^ flip) + shift);
-    }
-}
-
-static void fill_row(const oq_cv_tile *t, uint64_t from, uint64_t r, uint64_t c0, uint64_t n) {
-    const oq_cv_turn *u = t->turn;
-    const uint64_t at = from + c0 * u->stride + t->row + r, to = r * u->width + c0;
-    if (t->bits == 8) {
-        for (uint64_t c = 0; c < n; c++)
-            t->bytes[to + c] = (uint8_t)(u->data.p[at + c * u->stride] + u->shift);
-        return;
-    }
-    for (uint64_t c = 0; c < n; c++) {
-        const int32_t v = get(t, at + c * u->stride) + u->shift;
-        if (t->bytes != NULL)
-            t->bytes[to + c] = (uint8_t)v;
-        else
-            t->words[to + c] = v;
-    }
-}
-
-static void fill(oq_cv_tile *t, uint64_t matrix, uint64_t row) {
-    const oq_cv_turn *u = t->turn;
-    const uint64_t from = matrix * u->step;
-    t->matrix = matrix;
-    t->row = row / t->height * t->height;
-    t->rows = u->rows - t->row < t->height ? u->rows - t->row : t->height;
-    const bool pairs = t->bits == 4 && u->stride % 2 == 0 && from % 2 == 0 && t->row % 2 == 0;
-    for (uint64_t c = 0; c < u->cols; c += STRETCH) {
-        const uint64_t n = u->cols - c < STRETCH ? u->cols - c : STRETCH;
-        for (uint64_t r = 0; r < t->rows; r += pairs ? 2 : 1)
-            if (pairs)
-                fill_nibbles(t, from, r, c, n);
-            else
-                fill_row(t, from, r, c, n);
-    }
-}
-
-/* Has element `first` in the tile: where it is there, and how many follow it in order. */
-static uint64_t find(oq_cv_tile *t, uint64_t first, uint64_t *there) {
-    const oq_cv_turn *u = t->turn;
-    const uint64_t row = first / u->width, c = first % u->width;
-    const uint64_t matrix = row / u->rows, r = row % u->rows;
-    if (t->rows == 0 || matrix != t->matrix || r < t->row || r >= t->row + t->rows)
-        fill(t, matrix, r);
-    *there = (t->row + t->rows - r) * u->width - c;
-    return (r - t->row) * u->width + c;
-}
-
-void oq_cv_tile_read(oq_cv_tile *t, uint64_t first, size_t n, int32_t *out) {
+static onq_code turn_bytes(const oq_cv_turn *u, const onq_allocator *alloc, uint64_t from,
+                           uint64_t n, uint8_t *out, onq_error *err) {
+    const unsigned bits = bits_of(u), side = WORD / bits;
+    const uint64_t width = u->width * bits / 8;
     while (n > 0) {
-        uint64_t there = 0;
-        const uint64_t at = find(t, first, &there);
-        const size_t now = there < n ? (size_t)there : n;
-        if (t->words != NULL)
-            memcpy(out, t->words + at, now * sizeof *out);
-        else
-            for (size_t i = 0; i < now; i++)
-                out[i] = t->is_signed ? (int8_t)t->bytes[at + i] : t->bytes[at + i];
-        out += now;
-        first += now;
-        n -= now;
+        const uint64_t r = from / width % u->rows, left = u->rows - r;
+        uint64_t rows = from % width == 0 && r % side == 0 ? n / width : 0, done = 0;
+        rows = rows >= left ? left : rows / side * side;
+        if (rows > 0) {
+            done = rows * width;
+            turn_rows(u, from / width / u->rows, r, rows, out);
+        } else {
+            OQ_TRY(turn_part(u, alloc, from, n, &done, out, err));
+        }
+        from += done;
+        out += done;
+        n -= done;
     }
+    return ONQ_OK;
+}
+
+static unsigned get_element(const oq_cv_turn *u, unsigned bits, uint64_t row, uint64_t c) {
+    uint64_t i = row / u->rows * u->step + c * u->stride + row % u->rows;
+    if (c >= u->cols)
+        return 0;
+    i ^= u->high_first;
+    const unsigned v = u->data.p[i * bits / 8] >> i * bits % 8 & ((1U << bits) - 1);
+    return v ^ (u->flip ? 1U << (bits - 1) : 0);
+}
+
+/* The same element by element, of at most 8 bits. */
+static void turn_elements(const oq_cv_turn *u, uint64_t from, uint64_t n, uint8_t *out) {
+    const unsigned bits = bits_of(u), each = 8 / bits;
+    const uint64_t count = u->batch * u->rows * u->width;
+    memset(out, 0, (size_t)n);
+    for (uint64_t i = from * each; i < (from + n) * each && i < count; i++)
+        out[i / each - from] |=
+            (uint8_t)(get_element(u, bits, i / u->width, i % u->width) << i % each * bits);
+}
+
+onq_code oq_cv_turn_read(const oq_cv_turn *u, const onq_allocator *alloc, uint64_t from, uint64_t n,
+                         uint8_t *out, onq_error *err) {
+    if (is_by_bytes(u))
+        return turn_bytes(u, alloc, from, n, out, err);
+    turn_elements(u, from, n, out);
+    return ONQ_OK;
 }
 
 /* ---- as a payload ---- */
@@ -164,79 +207,12 @@ typedef struct turned {
     oq_producer producer;
     const onq_allocator *alloc;
     oq_cv_turn turn;
-    unsigned bits;
-    uint64_t count;
 } turned;
-
-/* Elements of few bits into bytes; whole bytes of them, except at the end. */
-static void pack(const uint8_t *v, size_t n, unsigned bits, uint8_t *out) {
-    if (bits == 8) {
-        memcpy(out, v, n);
-        return;
-    }
-    if (bits == 4) {
-        for (size_t i = 0; i + 1 < n; i += 2)
-            out[i / 2] = (uint8_t)((v[i] & 15) | v[i + 1] << 4);
-        if (n % 2 != 0)
-            out[n / 2] = v[n - 1] & 15;
-        return;
-    }
-    for (size_t i = 0; i < n; i += 4, out++) {
-        unsigned byte = 0;
-        for (unsigned k = 0; k < 4 && i + k < n; k++)
-            byte |= (v[i + k] & 3U) << 2 * k;
-        *out = (uint8_t)byte;
-    }
-}
-
-static void store(const oq_cv_tile *t, uint64_t at, size_t n, uint8_t *out) {
-    if (t->bits == 32) {
-        memcpy(out, t->words + at, n * 4);
-    } else if (t->bits == 16) {
-        for (size_t i = 0; i < n; i++) {
-            const uint16_t h = (uint16_t)t->words[at + i];
-            memcpy(out + 2 * i, &h, sizeof h);
-        }
-    } else {
-        pack(t->bytes + at, n, t->bits, out);
-    }
-}
-
-/* A stretch that ends inside of a byte is put together from two tiles. */
-static void store_mixed(oq_cv_tile *t, uint64_t at, size_t n, uint8_t *out) {
-    int32_t v[4];
-    uint8_t b[4];
-    oq_cv_tile_read(t, at, n, v);
-    for (size_t i = 0; i < n; i++)
-        b[i] = (uint8_t)v[i];
-    pack(b, n, t->bits, out);
-}
 
 static onq_code slice(const oq_producer *self, uint64_t from, uint64_t n, uint8_t *out,
                       onq_error *err) {
     const turned *d = self->ctx;
-    const unsigned each = d->bits < 8 ? 8 / d->bits : 1; /* elements of a byte */
-    oq_cv_tile *tile = NULL;
-    uint64_t at = from * 8 / d->bits, end = (from + n) * 8 / d->bits;
-    end = end < d->count ? end : d->count;
-    OQ_TRY(oq_cv_tile_new(d->alloc, &d->turn, &tile, err));
-    while (at < end) {
-        uint64_t there = 0;
-        const uint64_t place = find(tile, at, &there);
-        uint64_t now = there < end - at ? there : end - at;
-        if (at + now < end)
-            now -= now % each;
-        if (now == 0) {
-            now = end - at < each ? end - at : each;
-            store_mixed(tile, at, (size_t)now, out);
-        } else {
-            store(tile, place, (size_t)now, out);
-        }
-        out += now * d->bits / 8;
-        at += now;
-    }
-    oq_cv_tile_free(tile);
-    return ONQ_OK;
+    return oq_cv_turn_read(&d->turn, d->alloc, from, n, out, err);
 }
 
 static onq_code make(const oq_producer *self, uint8_t *out, onq_error *err) {
@@ -247,8 +223,7 @@ onq_code oq_cv_turn_payload(oq_model *m, oq_tensor *t, const oq_cv_turn *turn, o
     turned *d = OQ_NEW(&m->arena, turned);
     uint64_t size = 0;
     OQ_TRY_ALLOC(d != NULL, err);
-    *d = (turned){.alloc = &m->env->alloc, .turn = *turn, .bits = oq_dtype_find(turn->type)->bits};
-    d->count = turn->batch * turn->rows * turn->width;
+    *d = (turned){.alloc = &m->env->alloc, .turn = *turn};
     OQ_TRY(oq_tensor_bytes(t, &size, err));
     d->producer = (oq_producer){.size = size, .make = make, .slice = slice, .ctx = d};
     oq_tensor_set_producer(t, &d->producer);

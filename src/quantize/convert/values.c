@@ -12,6 +12,7 @@
 #endif
 
 #define CHUNK 4096
+#define ROWS  ((uint64_t)1 << 19) /* bytes of turned rows that are kept, unless that is too few */
 
 typedef struct made {
     oq_producer producer;
@@ -25,7 +26,9 @@ typedef struct made {
 /* What a slice works with. */
 typedef struct work {
     const oq_cv_values *v;
-    oq_cv_tile *tile; /* or NULL */
+    const onq_allocator *alloc;
+    uint8_t *rows; /* of v->turn, turned: elements from `begin` on, before `end`; or NULL */
+    uint64_t room, begin, end;
     int32_t q[CHUNK], zero[CHUNK];
     float x[CHUNK], scale[CHUNK], real_zero[CHUNK];
     uint64_t first, step; /* of the parameters that are in scale and zero */
@@ -62,15 +65,22 @@ static run next_run(const oq_cv_values *v, uint64_t at, size_t most) {
     return r;
 }
 
-static void read_ints(work *w, uint64_t first, size_t n) {
-    const oq_cv_values *v = w->v;
-    const oq_dtype_info *type = oq_dtype_find(v->type);
-    if (w->tile != NULL) {
-        oq_cv_tile_read(w->tile, first, n, w->q);
-        return;
+static void read_nibbles(const uint8_t *p, uint64_t first, size_t n, int32_t flip, int32_t *out) {
+    size_t i = 0;
+    if (first % 2 != 0 && n > 0)
+        out[i++] = (p[first / 2] >> 4 ^ flip) - flip;
+    p += (first + 1) / 2;
+    for (; i + 1 < n; i += 2, p++) {
+        out[i] = ((*p & 15) ^ flip) - flip;
+        out[i + 1] = (*p >> 4 ^ flip) - flip;
     }
-    const uint8_t *p = v->data.p;
-    switch (v->type) {
+    if (i < n)
+        out[i] = ((*p & 15) ^ flip) - flip;
+}
+
+static void read_ints(work *w, const uint8_t *p, uint64_t first, size_t n) {
+    const oq_dtype type = w->v->type;
+    switch (type) {
     case OQ_INT8:
         for (size_t i = 0; i < n; i++)
             w->q[i] = (int8_t)p[first + i];
@@ -80,20 +90,54 @@ static void read_ints(work *w, uint64_t first, size_t n) {
             w->q[i] = p[first + i];
         return;
     case OQ_INT4:
-        for (size_t i = 0; i < n; i++)
-            w->q[i] = oq_get_i4(p, first + i);
-        return;
     case OQ_UINT4:
-        for (size_t i = 0; i < n; i++)
-            w->q[i] = oq_get_u4(p, first + i);
+        read_nibbles(p, first, n, type == OQ_INT4 ? 8 : 0, w->q);
         return;
     default:
-        if (type->cls == OQ_CLASS_REAL)
-            oq_reals_read(v->type, p, first, n, w->x);
+        if (oq_dtype_find(type)->cls == OQ_CLASS_REAL)
+            oq_reals_read(type, p, first, n, w->x);
         else
             for (size_t i = 0; i < n; i++)
-                w->q[i] = (int32_t)oq_raw_get_int(v->type, p, first + i);
+                w->q[i] = (int32_t)oq_raw_get_int(type, p, first + i);
     }
+}
+
+/* ---- turned rows ---- */
+
+/* As many rows as are turned at a time: some squares of them. */
+static uint64_t rows_at_once(const oq_cv_turn *u, unsigned bits) {
+    const uint64_t side = 64 / bits, row = u->width * bits / 8 + 1, n = ROWS / row / side * side;
+    return n > side ? n : side;
+}
+
+static onq_code turn_to(work *w, uint64_t at, onq_error *err) {
+    const oq_cv_turn *u = w->v->turn;
+    const unsigned bits = oq_dtype_find(u->type)->bits;
+    const uint64_t n = rows_at_once(u, bits), row = at / u->width, r = row % u->rows;
+    const uint64_t first = row - r % n, left = u->rows - (first - (row - r));
+    const uint64_t from = first * u->width * bits / 8;
+    const uint64_t to = ((first + (left < n ? left : n)) * u->width * bits + 7) / 8;
+    if (w->rows == NULL) {
+        w->room = n * u->width * bits / 8 + 2;
+        w->rows = oq_alloc(w->alloc, w->room);
+        OQ_TRY_ALLOC(w->rows != NULL, err);
+    }
+    w->begin = from * 8 / bits;
+    w->end = to * 8 / bits;
+    return oq_cv_turn_read(u, w->alloc, from, to - from, w->rows, err);
+}
+
+/* The elements of a stretch; *n becomes smaller where not as many are at hand. */
+static onq_code read_stretch(work *w, uint64_t at, size_t *n, onq_error *err) {
+    if (w->v->turn == NULL) {
+        read_ints(w, w->v->data.p, at, *n);
+        return ONQ_OK;
+    }
+    if (w->rows == NULL || at < w->begin || at >= w->end)
+        OQ_TRY(turn_to(w, at, err));
+    *n = w->end - at < *n ? (size_t)(w->end - at) : *n;
+    read_ints(w, w->rows, at - w->begin, *n);
+    return ONQ_OK;
 }
 
 /* The parameters of a stretch; one of them where they are all the same. */
@@ -171,15 +215,16 @@ static void store(const work *w, size_t n, uint8_t *out) {
     }
 }
 
-static void fill(const made *d, work *w, uint64_t at, uint64_t end, uint8_t *out) {
+static onq_code fill(const made *d, work *w, uint64_t at, uint64_t end, uint8_t *out,
+                     onq_error *err) {
     const oq_cv_values *v = &d->v;
     const bool real_zero =
         v->zero.p != NULL && !v->flat_block && oq_dtype_find(v->zero_type)->cls == OQ_CLASS_REAL;
     const bool reals =
         real_zero || v->codes != NULL || oq_dtype_find(v->type)->cls == OQ_CLASS_REAL;
     while (at < end) {
-        const run r = next_run(v, at, end - at < CHUNK ? (size_t)(end - at) : CHUNK);
-        read_ints(w, at, r.n);
+        run r = next_run(v, at, end - at < CHUNK ? (size_t)(end - at) : CHUNK);
+        OQ_TRY(read_stretch(w, at, &r.n, err));
         read_params(w, &r);
         if (reals)
             multiply_reals(w, &r, at,
@@ -191,23 +236,19 @@ static void fill(const made *d, work *w, uint64_t at, uint64_t end, uint8_t *out
         out += r.n * d->width;
         at += r.n;
     }
+    return ONQ_OK;
 }
 
 static onq_code slice(const oq_producer *self, uint64_t from, uint64_t n, uint8_t *out,
                       onq_error *err) {
     const made *d = self->ctx;
     work *w = oq_calloc(d->alloc, 1, sizeof *w);
-    onq_code rc = w != NULL ? ONQ_OK : oq_fail_nomem(err);
-    if (rc == ONQ_OK) {
-        w->v = &d->v;
-        if (d->v.turn != NULL)
-            rc = oq_cv_tile_new(d->alloc, d->v.turn, &w->tile, err);
-    }
-    if (rc == ONQ_OK)
-        fill(d, w, from / d->width, (from + n) / d->width, out);
-    if (w != NULL && w->tile != NULL)
-        oq_cv_tile_free(w->tile);
-    oq_free(d->alloc, w, w != NULL ? sizeof *w : 0);
+    OQ_TRY_ALLOC(w != NULL, err);
+    w->v = &d->v;
+    w->alloc = d->alloc;
+    const onq_code rc = fill(d, w, from / d->width, (from + n) / d->width, out, err);
+    oq_free(d->alloc, w->rows, w->room);
+    oq_free(d->alloc, w, sizeof *w);
     return rc;
 }
 

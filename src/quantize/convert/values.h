@@ -10,7 +10,7 @@
 #include "onnx/tensor.h"
 
 /* A matrix to be read by its columns: element (r, c) of the result is number c * stride + r of the
- * source, plus `shift`. Rows of the result are `width` elements long, of which those past `cols` are
+ * source. Rows of the result are `width` elements long, of which those past `cols` are
  * 0. A batch of such matrices lies one after another in both. */
 typedef struct oq_cv_turn {
     oq_span data;
@@ -19,7 +19,7 @@ typedef struct oq_cv_turn {
     uint64_t rows, cols;    /* of the result */
     uint64_t stride, width; /* of a column of the source, and of a row of the result */
     uint64_t batch, step;   /* matrices, and how far they are from each other in the source */
-    int shift;
+    bool flip; /* the highest bit: integers with a sign become such without, and the other way */
 } oq_cv_turn;
 
 /* How a result depends on scales and zero points. The result is outer x along x inner elements, and
@@ -50,9 +50,7 @@ onq_code oq_cv_values_payload(oq_model *m, oq_tensor *t, const oq_cv_values *v, 
 onq_code oq_cv_values_linear(oq_model *m, oq_tensor *ints, oq_tensor *scale, oq_tensor *zero,
                              int64_t axis, int64_t block, oq_cv_values *out, onq_error *err);
 
-/* Reads `n` elements from element `first` of the result on, into `out`. */
-typedef struct oq_cv_tile oq_cv_tile;
-onq_code oq_cv_tile_new(const onq_allocator *alloc, const oq_cv_turn *turn, oq_cv_tile **out,
-                        onq_error *err);
-void oq_cv_tile_free(oq_cv_tile *t);
-void oq_cv_tile_read(oq_cv_tile *t, uint64_t first, size_t n, int32_t *out);
+/* Bytes `from` to `from` + `n` of the turned matrices. Reading a few dozen whole rows at a time is
+ * fast. */
+onq_code oq_cv_turn_read(const oq_cv_turn *u, const onq_allocator *alloc, uint64_t from, uint64_t n,
+                         uint8_t *out, onq_error *err);
