@@ -11,6 +11,7 @@
 #include "onnx/edit.h"
 #include "onnx/operators.h"
 #include "onnx/tidy.h"
+#include "prepare/recast.h"
 #include "shape/shape.h"
 
 #define LARGEST     65504.0F /* of float16 */
@@ -50,39 +51,45 @@ typedef struct work {
 
 /* ---- weights ---- */
 
-typedef struct rounding {
-    oq_producer producer; /* first: it is found by it */
-    const uint8_t *floats;
-} rounding;
+#define LANES 8 /* sums side by side, which vectors hold */
 
-static onq_code round_all(const oq_producer *self, uint8_t *out, onq_error *err) {
-    const rounding *r = (const rounding *)self;
-    (void)err;
-    for (uint64_t i = 0; i < self->size / sizeof(uint16_t); i++) {
-        float x;
-        memcpy(&x, r->floats + i * sizeof x, sizeof x);
-        const uint16_t h = oq_f32_to_f16(x);
-        memcpy(out + i * sizeof h, &h, sizeof h);
+typedef struct sums {
+    double power[LANES], noise[LANES];
+    bool fit;
+} sums;
+
+static bool add_up(void *ctx, const float *x, size_t n) {
+    enum { SOME = 1024 };
+    sums *s = ctx;
+    uint16_t h[SOME];
+    float y[SOME];
+    for (size_t at = 0; at < n; at += SOME) {
+        const float *v = x + at;
+        const size_t now = n - at < SOME ? n - at : SOME;
+        bool fit = true;
+        oq_f32_to_f16_n(v, h, now);
+        oq_f16_to_f32_n(h, y, now);
+        for (size_t i = 0; i < now; i++)
+            fit &= fabsf(v[i]) <= LARGEST; /* not NaN either */
+        s->fit &= fit;
+        for (size_t i = 0; i < now; i++) {
+            const double apart = (double)y[i] - (double)v[i];
+            s->power[i % LANES] += (double)v[i] * (double)v[i];
+            s->noise[i % LANES] += apart * apart;
+        }
     }
-    return ONQ_OK;
+    return s->fit;
 }
 
 /* True if float16 holds all values, and all of them together well. */
 static onq_code try_all(const work *w, oq_tensor *t, bool *fit, onq_error *err) {
-    oq_span raw;
-    double power = 0, noise = 0;
-    *fit = false;
-    OQ_TRY(oq_model_data(w->m, t, &raw, err));
-    for (uint64_t i = 0; i < raw.n / sizeof(float); i++) {
-        float x;
-        memcpy(&x, raw.p + i * sizeof x, sizeof x);
-        if (!(fabsf(x) <= LARGEST)) /* NaN too */
-            return ONQ_OK;
-        const double apart = (double)oq_f16_to_f32(oq_f32_to_f16(x)) - (double)x;
-        power += (double)x * (double)x;
-        noise += apart * apart;
+    sums s = {.fit = true};
+    OQ_TRY(oq_floats_scan(w->m, t, add_up, &s, err));
+    for (size_t i = 1; i < LANES; i++) {
+        s.power[0] += s.power[i];
+        s.noise[0] += s.noise[i];
     }
-    *fit = noise <= MAX_NOISE * power;
+    *fit = s.fit && s.noise[0] <= MAX_NOISE * s.power[0];
     oq_model_drop_pages(w->m);
     return ONQ_OK;
 }
@@ -108,15 +115,10 @@ static onq_code new_name(work *w, oq_str name, oq_str *out, onq_error *err) {
 }
 
 static onq_code add_half_init(work *w, oq_tensor *t, oq_str name, onq_error *err) {
-    oq_span raw;
-    OQ_TRY(oq_model_data(w->m, t, &raw, err));
-    rounding *r = OQ_NEW(w->a, rounding);
     oq_tensor *half = oq_tensor_new(w->a, name, OQ_FLOAT16, t->dims.v, t->dims.n);
-    OQ_TRY_ALLOC(r != NULL && half != NULL && oq_graph_add_init(w->a, w->g, half), err);
-    *r = (rounding){.producer = {.size = raw.n / 2, .make = round_all}, .floats = raw.p};
-    oq_tensor_set_producer(half, &r->producer);
+    OQ_TRY_ALLOC(half != NULL && oq_graph_add_init(w->a, w->g, half), err);
     w->report.n_weights++;
-    return ONQ_OK;
+    return oq_recast_payload(w->m, t, half, err);
 }
 
 static onq_code add_cast(work *w, oq_str from, oq_str to, oq_dtype type, onq_error *err) {

@@ -270,6 +270,49 @@ def test_float16(tmp_path):
     assert running.sqnr(running.outputs(case.convert("float"), case.samples, False), running.outputs(out, case.samples, False)) > 40
 
 
+@pytest.mark.parametrize("kind", [TensorProto.FLOAT16, TensorProto.BFLOAT16])
+def test_float32(kind, tmp_path):
+    """No small floats are left, in inner graphs neither, except as types of inputs and outputs."""
+    def branch(op, name):
+        two = helper.make_node("Constant", [], [name + "_two"], value=helper.make_tensor("two", kind, [], [2.0]))
+        return helper.make_graph([two, helper.make_node(op, ["y", name + "_two"], [name])], name, [], [helper.make_tensor_value_info(name, kind, None)])
+
+    weight = np.random.default_rng(0).standard_normal(64)
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"]), helper.make_node("If", ["c"], ["z"], then_branch=branch("Mul", "t"), else_branch=branch("Add", "e")),
+         helper.make_node("Cast", ["z"], ["f"], to=1), helper.make_node("Neg", ["f"], ["n"]), helper.make_node("Cast", ["n"], ["o"], to=kind)], "g",
+        [helper.make_tensor_value_info("x", kind, [1, 8]), helper.make_tensor_value_info("c", TensorProto.BOOL, [])],
+        [helper.make_tensor_value_info("o", kind, [1, 8]), helper.make_tensor_value_info("z", kind, [1, 8])], [helper.make_tensor("w", kind, [8, 8], weight)])
+    made, out = tmp_path / "m.onnx", tmp_path / "o.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), made)
+    onq("convert", "--to", "float32", "-i", made, "-o", out, "--quiet", "--no_verify", status=0)
+    result = onnx.load(out)
+    onnx.checker.check_model(result, full_check=True)
+    inside = [t for t in result.graph.initializer] + [a.t for n in result.graph.node for b in n.attribute for m in b.g.node for a in m.attribute]
+    assert {t.data_type for t in inside} == {TensorProto.FLOAT} and operators(out)["Cast"] == 4
+    assert [v.type.tensor_type.elem_type for v in [*result.graph.input, *result.graph.output]] == [kind, TensorProto.BOOL, kind, kind]
+    if kind == TensorProto.FLOAT16:
+        samples = [{"x": np.ones((1, 8), np.float16), "c": np.array(True)}]
+        for optimised in (False, True):
+            assert running.sqnr(running.outputs(made, samples, optimised), running.outputs(out, samples, optimised)) > 55
+    else:  # the runtime has no kernels for it: what is float32 is what bfloat16 stands for
+        assert (numpy_helper.to_array(result.graph.initializer[0]) == numpy_helper.to_array(graph.initializer[0]).astype(np.float32)).all()
+
+
+@pytest.mark.parametrize("name", ["digits_cnn", "tiny_llama"])
+def test_float16_and_back(name, tmp_path):
+    """A quantized model with scales of float16, or one that computes in float16, in float32."""
+    source = common.MODELS / name / "model.onnx"
+    if not source.exists():
+        pytest.skip("no shared models")
+    half, out = tmp_path / "half.onnx", tmp_path / "out.onnx"
+    onq("preprocess", "-i", source, "-o", half, "--float16", "all", "--quiet", status=0)
+    done = json.loads(onq("convert", "--to", "float32", "-i", half, "-o", out, "--json", status=0).stdout)
+    assert done["sqnr"] > 55
+    assert not any(t.data_type == TensorProto.FLOAT16 for t in onnx.load(out).graph.initializer)
+    assert set(operators(out)) <= set(operators(source)) | {"Cast"}
+
+
 def test_lossy(tmp_path):
     """What has no exact counterpart is refused by its name, or converted with its distance."""
     b = opmodels.B(17, seed=5)

@@ -10,20 +10,22 @@
 #include "base/text/number_text.h"
 #include "onnx/codec/schema.h"
 #include "prepare/half.h"
+#include "prepare/single.h"
 #include "quantize/choose/encodings.h"
 #include "quantize/convert/convert.h"
 #include "quantize/convert/cv_ranges.h"
 
 /* clang-format off */
-/* Float16 is float first, and then that. */
-enum { TO_FLOAT16 = OQ_TO_NBITS + 1 };
+/* These are float first, and then that. */
+enum { TO_FLOAT16 = OQ_TO_NBITS + 1, TO_FLOAT32 };
 
 #define FORMS(ROW)                    \
     ROW("float", OQ_TO_FLOAT)         \
     ROW("qdq", OQ_TO_QDQ)             \
     ROW("qoperator", OQ_TO_QOPERATOR) \
     ROW("nbits", OQ_TO_NBITS)         \
-    ROW("float16", TO_FLOAT16)
+    ROW("float16", TO_FLOAT16)        \
+    ROW("float32", TO_FLOAT32)
 
 #define FORMATS(ROW)                               \
     ROW("aimet-0.6.1", OQ_ENCODINGS_0_6_1)         \
@@ -41,7 +43,8 @@ enum { TO_FLOAT16 = OQ_TO_NBITS + 1 };
 static const onq_option_info form_rows[] = {
     OQ_ENUM("to", 0, "", "", OQ_CHOICES(FORMS), "FORM",
             "The form of the result. float: no quantization; float16: the same, computing in "
-            "float16 where that is possible; qdq: DequantizeLinear and "
+            "float16 where that is possible; float32: the same without float16 and bfloat16, "
+            "except for the types of inputs and outputs; qdq: DequantizeLinear and "
             "QuantizeLinear around float operators; qoperator: QLinearConv and other operators of "
             "integers in place of such pairs; nbits: MatMulNBits and GatherBlockQuantized in place "
             "of weights that are dequantized in blocks."),
@@ -77,8 +80,9 @@ typedef struct run {
     oq_quant q;
     oq_convert_job convert;
     const char *to;
-    bool half; /* float16 at the end */
+    int real; /* TO_FLOAT16 or TO_FLOAT32 at the end; or 0 */
     oq_half_report halved;
+    oq_single_report singled;
 } run;
 
 static onq_code convert(void *ctx, onq_error *err) {
@@ -91,7 +95,15 @@ static onq_code convert(void *ctx, onq_error *err) {
                           .lossy = asked.lossy,
                           .plan = &r->q.plan};
     OQ_TRY(oq_convert_run(c, err));
-    return r->half ? oq_half_make(r->q.model, OQ_HALF_ALL, &r->halved, err) : ONQ_OK;
+    if (r->real == 0)
+        return ONQ_OK;
+    OQ_TRY(oq_single_make(r->q.model, r->real == TO_FLOAT32, &r->singled, err));
+    if (r->real == TO_FLOAT16)
+        OQ_TRY(oq_half_make(r->q.model, OQ_HALF_ALL, &r->halved, err));
+    r->q.changed = r->singled.n_weights + r->singled.n_casts + r->singled.n_ends +
+                       r->halved.n_weights + r->halved.n_nodes >
+                   0;
+    return ONQ_OK;
 }
 
 /* The parameters of all tensors, by the names that they have in the float model: the plan of a
@@ -165,14 +177,23 @@ static onq_code write_params(run *r, onq_error *err) {
     return write_encodings(r, &params, err);
 }
 
+static bool is_unchanged(const run *r) {
+    const oq_convert_job *c = &r->convert;
+    return c->n_operators + c->n_pairs + c->n_weights == 0 && !r->q.changed;
+}
+
 /* How far the outputs are from those of the input. */
 static void tell_outputs(const run *r) {
     oq_job *job = r->q.job;
     const oq_verdict *v = &r->q.verified.verdict;
     const char *on =
         r->q.record.generated ? ", on an input that was made up (--data gives real ones)" : "";
+    if (is_unchanged(r))
+        return;
     if (r->q.verified.skipped != NULL || !v->measured) {
-        oq_buf_adds(&job->text, "the outputs were not compared\n");
+        oq_buf_addf(&job->text, "the outputs were not compared%s%s\n",
+                    r->q.verified.skipped != NULL ? ": " : "",
+                    r->q.verified.skipped != NULL ? r->q.verified.skipped : "");
         return;
     }
     oq_jw_real(&job->json, "sqnr", v->sqnr);
@@ -202,9 +223,14 @@ static void tell(const run *r, double seconds) {
         oq_buf_addf(&job->text, ", %zu nodes of pairs removed, %zu constants dequantized",
                     c->n_pairs, c->n_weights);
     oq_buf_adds(&job->text, "\n");
-    if (r->half)
+    if (r->real == TO_FLOAT16)
         oq_buf_addf(&job->text, "%zu weights and %zu nodes in float16\n", r->halved.n_weights,
                     r->halved.n_nodes);
+    if (r->real == TO_FLOAT32)
+        oq_buf_addf(&job->text,
+                    "%zu constants are float32 now, %zu Casts between floats removed, %zu inputs and "
+                    "outputs keep their type\n",
+                    r->singled.n_weights, r->singled.n_casts, r->singled.n_ends);
     if (c->n_clips > 0)
         oq_buf_addf(&job->text, "%zu Relu or Clip restored\n", c->n_clips);
     if (c->n_kept > 0)
@@ -228,8 +254,7 @@ static void tell(const run *r, double seconds) {
 
 /* A model that has nothing to convert is written as it is. */
 static void warn_unchanged(const run *r) {
-    const oq_convert_job *c = &r->convert;
-    if (c->n_operators + c->n_pairs + c->n_weights + r->halved.n_weights + r->halved.n_nodes == 0)
+    if (is_unchanged(r))
         oq_alert(r->q.job->env, "%s: nothing in it had to be converted to %s",
                  oq_job_input(r->q.job), r->to);
 }
@@ -260,10 +285,10 @@ static onq_code run_steps(run *r, onq_error *err) {
 }
 
 static onq_code run_to(oq_job *job, int to, const char *name, onq_error *err) {
-    run r = {.to = name, .half = to == TO_FLOAT16};
+    run r = {.to = name, .real = to > OQ_TO_NBITS ? to : 0};
     oq_quant_init(&r.q, job, name, convert, &r);
     r.q.fixed_ranges = true;
-    r.convert.to = r.half ? OQ_TO_FLOAT : (oq_convert_to)to;
+    r.convert.to = r.real != 0 ? OQ_TO_FLOAT : (oq_convert_to)to;
     r.convert.clips = OQ_CHOSEN(job->opts, "clips", oq_convert_clips, CLIPS);
     r.convert.lossy = oq_opt_flag(job->opts, "lossy");
     const onq_code rc = oq_quant_blame(&r.q, run_steps(&r, err), err);

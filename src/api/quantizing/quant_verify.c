@@ -103,7 +103,7 @@ static onq_code find_swelling(oq_quant *q, onq_error *err) {
 static onq_code find_why_not(oq_quant *q, onq_error *err) {
     const char **why = &q->verified.skipped;
     uint64_t most = 0;
-    bool changed = false, is_long = false;
+    bool changed = q->changed, is_long = false;
     for (size_t i = 0; i < q->plan.nodes.n; i++)
         changed |= q->plan.nodes.v[i].fate != OQ_FATE_FLOAT;
     *why = NULL;

@@ -55,6 +55,7 @@ typedef struct oq_quant {
     unsigned modes;    /* of oq_qmode: operators it quantizes by default; 0: it goes by no list, and
                         * no node can be left float */
     bool weights_only; /* what is computed stays float */
+    bool changed;      /* the model, in a way that the plan has no rows for */
     bool fixed_ranges; /* outputs on inputs that were made up say nothing of the accuracy */
     oq_record record;  /* of a calibration; else of runs before `quantize` */
     bool keep_record;  /* it is needed after oq_quant_make */

@@ -31,6 +31,7 @@ typedef struct work {
     uint64_t room, begin, end;
     int32_t q[CHUNK], zero[CHUNK];
     float x[CHUNK], scale[CHUNK], real_zero[CHUNK];
+    uint16_t half[CHUNK];
     uint64_t first, step; /* of the parameters that are in scale and zero */
     size_t n;             /* how many they are */
 } work;
@@ -195,7 +196,7 @@ static void multiply_reals(work *w, const run *r, uint64_t at, bool real_zero) {
     }
 }
 
-static void store(const work *w, size_t n, uint8_t *out) {
+static void store(work *w, size_t n, uint8_t *out) {
     switch (w->v->real) {
     case OQ_FLOAT:
         memcpy(out, w->x, n * sizeof *w->x);
@@ -206,13 +207,14 @@ static void store(const work *w, size_t n, uint8_t *out) {
             memcpy(out + i * sizeof d, &d, sizeof d);
         }
         return;
+    case OQ_FLOAT16:
+        oq_f32_to_f16_n(w->x, w->half, n);
+        break;
     default:
-        for (size_t i = 0; i < n; i++) {
-            const uint16_t h =
-                w->v->real == OQ_FLOAT16 ? oq_f32_to_f16(w->x[i]) : oq_f32_to_bf16(w->x[i]);
-            memcpy(out + i * sizeof h, &h, sizeof h);
-        }
+        for (size_t i = 0; i < n; i++)
+            w->half[i] = oq_f32_to_bf16(w->x[i]);
     }
+    memcpy(out, w->half, n * sizeof *w->half);
 }
 
 static onq_code fill(const made *d, work *w, uint64_t at, uint64_t end, uint8_t *out,

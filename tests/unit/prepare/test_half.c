@@ -1,9 +1,10 @@
 /*
- * test_half.c — float16 as text: which nodes are turned, where casts stand, and what happens when
+ * test_half.c — float16, and float32 again, as text: which nodes are turned, where casts stand, and what happens when
  * memory runs out. The result computes what float computes, as far as float16 goes;
  * tests/parity/test_float16.py has the runtime.
  */
 #include "prepare/half.h"
+#include "prepare/single.h"
 
 #include "build_model.h"
 #include "compute.h"
@@ -82,15 +83,65 @@ static onq_code make_half(bm *b, void *ctx, onq_error *err) {
     return oq_half_make(b->m, *how, &r, err);
 }
 
+/* ---- and back ---- */
+
+/* The model in float16, its inputs and outputs too. */
+static void fill_half(bm *b) {
+    static const uint16_t two[2] = {0x4000, 0x3c00};
+    bm_input(b, "x", OQ_FLOAT16, "2");
+    bm_raw(b, "w", OQ_FLOAT16, "2", two, sizeof two);
+    bm_node(b, "Mul", "mul", "x w", "a", "");
+    bm_node(b, "Cast", "up", "a", "f", "to=1");
+    bm_node(b, "Neg", "neg", "f", "g", "");
+    bm_node(b, "Cast", "down", "g", "h", "to=10");
+    bm_node(b, "Abs", "abs", "h", "y", "");
+    bm_output(b, "y", OQ_FLOAT16, "2");
+}
+
+static onq_code make_single(bm *b, void *ctx, onq_error *err) {
+    oq_single_report r;
+    (void)ctx;
+    return oq_single_make(b->m, true, &r, err);
+}
+
+static void single(void **state) {
+    (void)state;
+    bm b;
+    char text[256];
+    oq_single_report r;
+    onq_error err = ONQ_ERROR_INIT;
+    bm_begin(&b, NULL, 17);
+    fill_half(&b);
+    assert_ok(oq_single_make(b.m, false, &r, &err), err);
+    assert_int_equal(r.n_weights + r.n_casts + r.n_ends, 0); /* there is no bfloat16 */
+    assert_ok(oq_single_make(b.m, true, &r, &err), err);
+    assert_ok(oq_model_check(b.m, &err), err);
+    assert_int_equal(r.n_weights, 1);
+    assert_int_equal(r.n_casts, 2);
+    assert_int_equal(r.n_ends, 2);
+    assert_string_equal(bm_order(b.g, text, sizeof text),
+                        "x_float32_cast mul neg abs y_cast");
+    assert_int_equal(b.g->input.v[0]->type->tensor_type->elem_type.v, OQ_FLOAT16);
+    oq_tensor *w = oq_graph_find_init(b.g, OQ_S("w"));
+    oq_span raw;
+    assert_int_equal(w->data_type.v, OQ_FLOAT);
+    assert_ok(oq_model_data(b.m, w, &raw, &err), err);
+    static const float want[2] = {2.0f, 1.0f};
+    assert_memory_equal(raw.p, want, sizeof want);
+    bm_end(&b);
+}
+
 static void out_of_memory(void **state) {
     oq_half how = OQ_HALF_WEIGHTS;
     (void)state;
     assert_true(bm_sweep(17, fill, make_half, &how) > 10);
     how = OQ_HALF_ALL;
     assert_true(bm_sweep(17, fill, make_half, &how) > 10);
+    assert_true(bm_sweep(17, fill_half, make_single, NULL) > 10);
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(turned), cmocka_unit_test(out_of_memory)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(turned), cmocka_unit_test(single),
+                                       cmocka_unit_test(out_of_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
