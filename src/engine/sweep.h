@@ -16,7 +16,10 @@
  * joined in a way that does not depend on it; `take` goes through the samples in their order.
  *
  * Steps of a sequence (source.h) come complete, with the states of the model that the source walks
- * with, so most sweeps need not know of them. A model with a `walker` gets its own states instead.
+ * with, so most sweeps need not know of them. A model with a `walker` gets its own states instead,
+ * and the tokens that the first model chooses where steps are generated. Then all steps of a
+ * sequence run in one lane, in their order. `take` gets them there, sequences at once, and gathers
+ * what they show in the *slot* of the sequence; `end` joins slots, in the order of the sequences.
  */
 #pragma once
 
@@ -33,20 +36,31 @@ typedef struct oq_sweep_model {
     uint64_t n_kept;
     oq_session *session; /* of the first lane; NULL: `run` has its own */
     const char *path;    /* the model's, for errors; NULL: they name the sample alone */
-    /* The model goes through sequences with the states that it gives itself (seq_walk.h). Samples run one
-     * after another then. NULL: with those of the samples. */
+    /* The model goes through sequences with the states that it gives itself (seq_walk.h). NULL:
+     * with those of the samples. */
     const oq_walker *walker;
+    /* Its inputs are those of the first model, states included, by their names: what it would do if
+     * it had made no error before. Not in the first step, where it would be no news. It takes the
+     * samples of the first; no source is needed. */
+    bool forced;
 } oq_sweep_model;
+
+/* Sequences that are begun and not yet joined. */
+#define OQ_SWEEP_SLOTS 64
 
 /* A sample whose turn it is. The arrays have one entry for each model. */
 typedef struct oq_turn {
     const oq_sweep *sweep;
     uint64_t at;                 /* place of the sample in the pass, from 0 */
     unsigned lane;               /* 0: the caller's thread */
-    const oq_sample *samples;    /* valid until `take` has returned */
+    unsigned slot;               /* of its sequence, where the sweep has whole ones */
+    const oq_sample *samples;    /* as they were read; valid until `take` has returned */
+    oq_sample *full;             /* as they ran, with states (set by oq_turn_run); valid as long */
     oq_session *const *sessions; /* of the lane */
     oq_outputs *outputs;         /* valid until the next run in this lane */
+    double *seconds;             /* that the run took (set by oq_turn_run) */
     oq_walk *walks;              /* of models with a walker; NULL: there are none */
+    oq_arena *arena;             /* for `full` */
 } oq_turn;
 
 struct oq_sweep {
@@ -64,8 +78,12 @@ struct oq_sweep {
     /* Runs a sample, in one lane one at a time. NULL: oq_turn_run. */
     onq_code (*run)(void *ctx, const oq_turn *t, onq_error *err);
     /* After the run, for one sample after another in their order; a lane waits here for its turn.
-     * Not called from the first sample on that failed. */
+     * Not called from the first sample on that failed. With whole sequences: for one step after
+     * another of each. */
     onq_code (*take)(void *ctx, const oq_turn *t, onq_error *err);
+    /* With whole sequences: the last step of the sequence in this slot was taken. For one after
+     * another in their order, up to the first in which a step failed. */
+    onq_code (*end)(void *ctx, unsigned slot, onq_error *err);
 
     /* How many may run at once is asked before each sample. 1: this one runs by itself, and the
      * question is put again. More: the rest runs in so many lanes. NULL: one after another, unless
@@ -79,7 +97,7 @@ struct oq_sweep {
         uint64_t memory;
     } wide;
 
-    /* All steps of a sequence run in one lane, in their order; one model only. */
+    /* All steps of a sequence run in one lane, in their order. Models with a walker imply it. */
     bool whole_sequences;
 
     const char *what; /* names the work in reports of progress; NULL: none is made */

@@ -38,6 +38,26 @@ static void separate(oq_jw *w, bool own_line) {
     level->empty = false;
 }
 
+oq_jw oq_jw_fork(const oq_jw *w, oq_buf *out) {
+    assert(w->depth > 0 && !w->after_key);
+    oq_jw part = *w;
+    part.out = out;
+    part.levels[part.depth - 1].empty = true;
+    return part;
+}
+
+void oq_jw_join(oq_jw *w, const oq_jw *part) {
+    assert(w->depth > 0 && part->depth == w->depth);
+    oq_jw_level *level = &w->levels[w->depth - 1];
+    w->out->failed |= part->out->failed;
+    if (part->out->n == 0)
+        return;
+    if (!level->empty)
+        oq_buf_addc(w->out, ',');
+    oq_buf_add(w->out, part->out->p, part->out->n);
+    *level = part->levels[part->depth - 1];
+}
+
 void oq_jw_key(oq_jw *w, oq_str key) {
     assert(!w->after_key);
     separate(w, true);

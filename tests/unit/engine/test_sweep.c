@@ -184,6 +184,8 @@ typedef struct walking {
     rig g;
     unsigned lane_of[SAMPLES]; /* by sequence */
     int steps[SAMPLES];        /* that ran */
+    uint64_t taken[OQ_SWEEP_SLOTS];
+    uint64_t n_ended, end_fails;
 } walking;
 
 #define STEPS 7 /* the last sequence has fewer */
@@ -199,6 +201,71 @@ static onq_code run_step(void *ctx, const oq_turn *t, onq_error *e) {
     assert_int_equal(w->steps[s->sequence]++, s->step);
     usleep(100);
     return run(&w->g, t, e);
+}
+
+/* Steps of a sequence in its slot, in their order. */
+static onq_code take_step(void *ctx, const oq_turn *t, onq_error *e) {
+    walking *w = ctx;
+    (void)e;
+    assert_int_equal(t->slot, t->samples[0].sequence % OQ_SWEEP_SLOTS);
+    assert_int_equal(w->taken[t->slot]++, t->samples[0].step);
+    return ONQ_OK;
+}
+
+/* Sequences in their order, each with all its steps. */
+static onq_code end_sequence(void *ctx, unsigned slot, onq_error *e) {
+    walking *w = ctx;
+    const uint64_t k = w->n_ended++;
+    assert_int_equal(slot, k % OQ_SWEEP_SLOTS);
+    assert_int_equal(w->taken[slot], (k + 1) * STEPS <= SAMPLES ? STEPS : SAMPLES % STEPS);
+    w->taken[slot] = 0;
+    return k == w->end_fails ? oq_fail(e, ONQ_E_WRITE, "sequence %d is not joined", (int)k) : ONQ_OK;
+}
+
+/* Of the first step that fails; sequences before it are joined. */
+static void sequences_are_joined(void **state) {
+    (void)state;
+    for (unsigned lanes = 1; lanes <= 4; lanes++) {
+        walking w = {.end_fails = NEVER};
+        assert_ok(rig_open(&w.g, NULL), err);
+        const oq_source_options o = {.model = w.g.b.m};
+        oq_source_close(w.g.source);
+        oq_source_close(w.g.beside);
+        assert_ok(callback_source_open_steps(w.g.b.env, &o, give, &w.g, SAMPLES, STEPS, &w.g.source,
+                                             &err),
+                  err);
+        assert_ok(callback_source_open_steps(w.g.b.env, &o, give, &w.g, SAMPLES, STEPS, &w.g.beside,
+                                             &err),
+                  err);
+        const oq_sweep_model models[] = {{.source = w.g.source}, {.source = w.g.beside}};
+        const oq_sweep s = {.env = w.g.b.env,
+                            .models = models,
+                            .n_models = 2,
+                            .ctx = &w,
+                            .run = run_step,
+                            .take = take_step,
+                            .end = end_sequence,
+                            .lanes = ask,
+                            .whole_sequences = true};
+        w.g.lanes = lanes;
+        assert_ok(oq_sweep_run(&s, &err), err);
+        assert_int_equal(w.n_ended, (SAMPLES + STEPS - 1) / STEPS);
+        memset(w.steps, 0, sizeof w.steps);
+        w.n_ended = 0;
+        w.g.fail_from = 23;
+        assert_int_equal(oq_sweep_run(&s, &err), ONQ_E_RUNTIME);
+        assert_string_equal(err.text, "sample 23 fails");
+        assert_int_equal(w.n_ended, 23 / STEPS);
+        memset(w.steps, 0, sizeof w.steps);
+        memset(w.taken, 0, sizeof w.taken);
+        w.n_ended = 0;
+        w.g.fail_from = NEVER;
+        w.end_fails = 2;
+        assert_int_equal(oq_sweep_run(&s, &err), ONQ_E_WRITE);
+        assert_string_equal(err.text, "sequence 2 is not joined");
+        assert_int_equal(w.n_ended, 3);
+        rig_close(&w.g);
+    }
 }
 
 static void sequences_in_lanes(void **state) {
@@ -468,6 +535,7 @@ static void out_of_memory(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_sample_once), cmocka_unit_test(sequences_in_lanes),
+        cmocka_unit_test(sequences_are_joined),
         cmocka_unit_test(first_failure),    cmocka_unit_test(same_at_once),
         cmocka_unit_test(named_in_errors),  cmocka_unit_test(unreadable_sample),
         cmocka_unit_test(progress),         cmocka_unit_test(progress_of_a_part),
