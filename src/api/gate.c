@@ -6,6 +6,7 @@
 #include <math.h>
 
 onq_code oq_gate_read(oq_job *job, bool labels, oq_targets *out, onq_error *err) {
+    const bool benches = oq_opt_has(job->opts, "labels");
     size_t n = 0;
     const oq_str *list = oq_opt_list(job->opts, "target", &n);
     *out = (oq_targets){0};
@@ -14,15 +15,17 @@ onq_code oq_gate_read(oq_job *job, bool labels, oq_targets *out, onq_error *err)
         OQ_TRY(oq_target_read(list[i], &t, err));
         const bool measured = t.metric == OQ_METRIC_SQNR || t.metric == OQ_METRIC_COSINE ||
                               t.metric == OQ_METRIC_AGREEMENT ||
+                              (t.metric == OQ_METRIC_SAMPLE_AGREEMENT && benches) ||
                               (t.metric == OQ_METRIC_ACCURACY_DROP && labels);
         if (!measured && t.metric == OQ_METRIC_ACCURACY_DROP)
             return oq_fail(err, ONQ_E_OPTION,
                            "--target accuracy_drop=X needs labels (onq bench --labels FILE)");
         if (!measured)
             return oq_fail(err, ONQ_E_OPTION,
-                           "--target %s: %s measures agreement, sqnr and cosine (onq auto takes "
+                           "--target %s: %s measures agreement, %ssqnr and cosine (onq auto takes "
                            "more)",
-                           oq_metric_of(t.metric)->name, job->opts->command->info.name);
+                           oq_metric_of(t.metric)->name, job->opts->command->info.name,
+                           benches ? "sample_agreement, " : "");
         if (!OQ_PUSH(&job->arena, out, t))
             return oq_fail_nomem(err);
     }
@@ -76,7 +79,7 @@ void oq_gate_json(oq_job *job, const oq_targets *t, const oq_score *s) {
 static void add_line(const oq_targets *t, size_t i, const oq_score *s, const char *who,
                      oq_buf *text) {
     static const char *const units[OQ_METRICS] = {
-        [OQ_METRIC_AGREEMENT] = " %", [OQ_METRIC_SQNR] = " dB", [OQ_METRIC_ACCURACY_DROP] = " %"};
+        [OQ_METRIC_AGREEMENT] = " %", [OQ_METRIC_SAMPLE_AGREEMENT] = " %", [OQ_METRIC_SQNR] = " dB", [OQ_METRIC_ACCURACY_DROP] = " %"};
     const oq_target *x = &t->v[i];
     const double got = figure_of(x, s);
     if (who != NULL) {

@@ -151,6 +151,19 @@ void oq_agree_add_state(oq_agree *s, const oq_datum *a, const oq_datum *b, const
     add_part(s, a, b, of.size > 0 ? &of : NULL);
 }
 
+void oq_agree_join(oq_agree *s, const oq_agree *other) {
+    s->dot += other->dot;
+    s->aa += other->aa;
+    s->bb += other->bb;
+    s->noise += other->noise;
+    s->largest = other->largest > s->largest ? other->largest : s->largest;
+    s->n += other->n;
+    s->rows += other->rows;
+    s->same += other->same;
+    s->differs |= other->differs;
+    s->wrecked |= other->wrecked;
+}
+
 double oq_agree_cosine(const oq_agree *s) {
     if (s->aa == 0 && s->bb == 0)
         return 1;

@@ -37,6 +37,9 @@ void oq_agree_add(oq_agree *s, const oq_datum *a, const oq_datum *b);
  * along one axis, only what was added is compared. `past` may be NULL. */
 void oq_agree_add_state(oq_agree *s, const oq_datum *a, const oq_datum *b, const oq_datum *past);
 
+/* Adds sums. */
+void oq_agree_join(oq_agree *s, const oq_agree *other);
+
 /* 1 when both are all zeros. */
 double oq_agree_cosine(const oq_agree *s);
 /* INFINITY when there is no difference. */

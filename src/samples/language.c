@@ -217,6 +217,57 @@ void oq_lm_add(oq_lm_score *s, const oq_lm_text *text, const oq_datum *truth,
     }
 }
 
+void oq_lm_follow(oq_lm_score *s, const oq_datum *ids, const oq_datum *truth,
+                  const oq_datum *logits) {
+    if (!is_text(ids) || ids->dims[1] < 1 || !is_comparable(truth, logits) || logits->rank != 2)
+        return;
+    const uint64_t n = (uint64_t)logits->dims[1];
+    for (uint64_t b = 0; b < (uint64_t)logits->dims[0] && b < (uint64_t)ids->dims[0]; b++) {
+        const int64_t next = oq_raw_get_int(ids->dtype, ids->data, b * (uint64_t)ids->dims[1]);
+        const row t = read_row(truth, b * n, n), r = read_row(logits, b * n, n);
+        if (next >= 0 && (uint64_t)next < n)
+            predict(s, &t, &r, next);
+    }
+}
+
+onq_code oq_lm_last_rows(oq_arena *a, const oq_datum *logits, oq_datum *out, onq_error *err) {
+    uint64_t bits = 0;
+    *out = (oq_datum){0};
+    if (logits->kind != OQ_DATUM_TENSOR || !oq_dtype_is_float(logits->dtype) || logits->rank < 2 ||
+        logits->rank > 3 || logits->count == 0 || !oq_dtype_bytes(logits->dtype, 8, &bits))
+        return ONQ_OK;
+    const uint64_t batch = (uint64_t)logits->dims[0], n = (uint64_t)logits->dims[logits->rank - 1],
+                   rows = logits->count / n / batch, each = n * (bits / 8);
+    int64_t *dims = OQ_NEW_ARRAY(a, int64_t, 2);
+    uint8_t *data = oq_arena_alloc(a, (size_t)(batch * each));
+    OQ_TRY_ALLOC(dims != NULL && data != NULL, err);
+    dims[0] = (int64_t)batch;
+    dims[1] = (int64_t)n;
+    for (uint64_t b = 0; b < batch; b++)
+        memcpy(data + b * each,
+               (const uint8_t *)logits->data + (b * rows + rows - 1) * each, (size_t)each);
+    *out = (oq_datum){.kind = OQ_DATUM_TENSOR,
+                      .dtype = logits->dtype,
+                      .rank = 2,
+                      .dims = dims,
+                      .count = batch * n,
+                      .data = data,
+                      .size_bytes = batch * each};
+    return ONQ_OK;
+}
+
+void oq_lm_join(oq_lm_score *s, const oq_lm_score *other) {
+    s->rows += other->rows;
+    s->same += other->same;
+    s->kl += other->kl;
+    s->kl_squares += other->kl_squares;
+    s->predictions += other->predictions;
+    s->loss_truth += other->loss_truth;
+    s->loss += other->loss;
+    s->differs |= other->differs;
+    s->wrecked |= other->wrecked;
+}
+
 /* ---- figures ---- */
 
 double oq_lm_kl(const oq_lm_score *s) {

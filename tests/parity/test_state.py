@@ -210,6 +210,90 @@ def test_bench_judges_texts(made, tmp_path):
     assert sorted(x["name"] for x in agreement["states"]) == ["present.0.key", "present.0.value"]
 
 
+@pytest.mark.parametrize("name", ["decoder", "lstm"])
+def test_sequences_at_once(made, tmp_path, name):
+    """However many run at once, results and their order are the same."""
+    if name == "decoder":
+        source = ["--data", store_texts(tmp_path / "texts", texts(n=9)), "--generate", 7]
+    else:
+        source = ["--data", store(tmp_path / "x.npz", signals(n=9)), "--steps_axis", 0]
+    shown = []
+    for jobs in (1, 2, 4):
+        words_of_run = ["run", made / f"{name}.onnx", *source, "--jobs", jobs, "--all"]
+        onq(*words_of_run, "--format", "npz", "-o", tmp_path / f"{jobs}")
+        shown.append((onq(*words_of_run).stdout, onq(*words_of_run, "--json").stdout))
+    assert shown[0] == shown[1] == shown[2]
+    files = sorted(p.relative_to(tmp_path / "1") for p in (tmp_path / "1").rglob("*.npz"))
+    assert len(files) == (72 if name == "decoder" else 81)
+    for f in files:
+        assert (tmp_path / "1" / f).read_bytes() == (tmp_path / "4" / f).read_bytes()
+
+
+def sqnr(a, b):
+    a, b = np.concatenate(a).astype(np.float64), np.concatenate(b).astype(np.float64)
+    return 10 * np.log10((a ** 2).sum() / ((a - b) ** 2).sum())
+
+
+def bench(*words_of_bench):
+    return json.loads(onq("bench", *words_of_bench, "--runs", 1, "--json").stdout)["models"]
+
+
+def test_bench_along_signals(made, tmp_path):
+    """Place by place, free and with float's states; and sequences whose classes are the same throughout."""
+    model, data, xs = made / "lstm.onnx", store(tmp_path / "x.npz", signals(n=5)), signals(n=5)
+    onq("dynamic", "-i", model, "-o", tmp_path / "q.onnx", "--op_types_to_quantize", "LSTM,MatMul")
+    found = bench(model, tmp_path / "q.onnx", "--data", data, "--steps_axis", 0)[1]["agreement"]
+    steps, truth = sm.walk(model, xs, optimised=True)
+    _, free = sm.walk(tmp_path / "q.onnx", xs, optimised=True)
+    s = sm.session(tmp_path / "q.onnx", optimised=True)
+    forced = [s.run(None, x)[0] for x in steps]
+    n = xs.shape[1]
+    for way, ys in (("free", free), ("forced", forced)):
+        want = [sqnr([truth[k * n + t] for k in range(5)], [ys[k * n + t] for k in range(5)]) for t in range(n)]
+        assert np.allclose(found["along"][way], want, atol=1e-3)
+    assert found["along"]["free"][0] == found["along"]["forced"][0]
+    assert found["along"]["free"][1:] != found["along"]["forced"][1:]
+    assert (found["along"]["place"], found["along"]["figure"], found["along"]["output"]) == ("step", "sqnr", "y")
+    kept = [all(truth[i].argmax() == free[i].argmax() for i in range(k * n, k * n + n)) for k in range(5)]
+    assert found["sequences"] == 5 and found["sample_agreement"] == 100 * sum(kept) / 5
+    want = sum(kept) * 20
+    for target, status in ((want, 0), (want + 0.1, 1)):
+        if target > 100:
+            continue
+        r = onq("bench", model, tmp_path / "q.onnx", "--data", data, "--steps_axis", 0, "--runs", 1, "--target",
+                f"sample_agreement={target}", check=False)
+        assert r.returncode == status
+    assert "its own states" in onq("bench", model, tmp_path / "q.onnx", "--data", data, "--steps_axis", 0, "--runs",
+                                   1).stdout
+
+
+def test_bench_along_texts(made, tmp_path):
+    """By token; generated ones are those of float, and count for the perplexity once they are known."""
+    model, data = made / "decoder.onnx", store_texts(tmp_path / "texts", texts())
+    onq("static", "-i", model, "--data", data, "-o", tmp_path / "q.onnx")
+    found = bench(model, tmp_path / "q.onnx", "--data", data, "--generate", 5)
+    steps, truth = sm.speak(model, [[t] for t in texts()], generate=5, optimised=True)
+    lines = [[s["input_ids"] for s in steps[k * 6:k * 6 + 6]] for k in range(5)]
+    _, free = sm.speak(tmp_path / "q.onnx", lines, optimised=True)
+    s = sm.session(tmp_path / "q.onnx", optimised=True)
+    forced = [s.run(None, x)[0] for x in steps]
+    for way, logits in (("free", free), ("forced", forced)):
+        by_token = {}
+        for step, a, b in zip(steps, truth, logits):
+            p, q = log_softmax(a[0]), log_softmax(b[0])
+            for at, kl in zip(step["position_ids"][0], (np.exp(p) * (p - q)).sum(-1)):
+                by_token.setdefault(int(at), []).append(kl)
+        want = [np.mean(by_token[k]) for k in range(len(by_token))]
+        assert np.allclose(found[1]["agreement"]["along"][way], want, rtol=1e-3, atol=1e-7)
+    loss = []
+    for k in range(5):
+        rows = np.concatenate([log_softmax(x[0]) for x in free[k * 6:k * 6 + 6]])
+        ids = np.concatenate([x[0] for x in lines[k]])
+        loss += [-rows[j, ids[j + 1]] for j in range(len(ids) - 1)]
+    assert found[1]["language"]["predictions"] == len(loss)
+    assert math.isclose(found[1]["language"]["perplexity"], math.exp(np.mean(loss)), rel_tol=1e-5)
+
+
 def test_warns_of_texts_without_a_beginning(made, tmp_path):
     model = made / "decoder.onnx"
     steps, _ = sm.speak(model, [[t] for t in texts()], generate=1)

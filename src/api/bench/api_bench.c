@@ -6,19 +6,12 @@
  * hits all of them; only the run itself is timed, not the reading of samples. With --throughput
  * they run once more, several samples at once (bench_flight.h).
  */
-#include "api/bench/bench_decode.h"
-#include "api/bench/bench_flight.h"
+#include "api/bench/bench_compare.h"
 #include "api/bench/bench_units.h"
-#include "api/bench/bench_why.h"
-#include "api/bench/labels.h"
-#include "api/gate.h"
 #include "api/options/shared_rows.h"
 #include "api/samples.h"
-#include "engine/sweep.h"
 #include "onnx/check/check.h"
 #include "onnx/graph.h"
-#include "samples/agreement.h"
-#include "samples/language.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -42,8 +35,8 @@ static const onq_option_info rows[] = {
     OQ_ROW_OPTIMIZATION,
     OQ_ROW_LABELS(". Shows the share of right answers of each model."),
     OQ_ROW_TARGET("How near to the first model the others must be, as a gate for scripts: "
-                  "agreement=PERCENT (the same class), sqnr=DB, cosine=X or, with --labels, "
-                  "accuracy_drop=PERCENT. The status is 1 if one of them is not."),
+                  "agreement=PERCENT (the same class), sample_agreement=PERCENT (in all rows of a "
+                  "sample or sequence), sqnr=DB, cosine=X or, with --labels, accuracy_drop=PERCENT. The status is 1 if one of them is not."),
     OQ_FLAG("throughput", 0, "",
             "Also run several samples at once in a session that shares its threads among them, "
             "and compare runs per second with one sample at a time. With --threads 1 each run has "
@@ -62,47 +55,25 @@ static const onq_option_info rows[] = {
 };
 static const oq_opt_group own = OQ_GROUP("Timing", rows);
 
-typedef struct contender {
-    const char *path;
-    oq_model *model;
-    oq_session *session;
-    oq_source *source;
-    const oq_walker *walker; /* of a model with states; they are its own */
-    uint64_t size_bytes;     /* of the file and its external data */
-    double load_seconds;
-    OQ_VEC(double) times; /* seconds, one a run */
-    double total;
-    oq_agree *outputs;    /* one for each of the first model's outputs */
-    size_t *order;        /* of the outputs, worst first */
-    oq_lm_score text;     /* of a language model */
-    uint64_t rows, right; /* with labels: seen, and as they say */
-    oq_bench_why why;     /* it may be slower than float */
-    oq_bench_flight flight;
-    oq_bench_decode decode;
-} contender;
-
-typedef struct bench {
-    oq_job *job;
-    oq_engine *engine;
-    contender *v;
-    size_t n;
-    uint64_t n_samples;
-    oq_roles roles;     /* of the first model's inputs and outputs */
-    oq_labels labels;   /* v NULL: none */
-    oq_targets targets; /* --target */
-} bench;
+typedef oq_bench_contender contender;
+typedef oq_bench bench;
 
 /* ---- opening ---- */
 
 /* Without --data, the samples next to the first model serve all models. */
+static onq_code source_options(bench *b, const contender *c, oq_source_options *o, onq_error *err) {
+    OQ_TRY(oq_job_source_options(b->job, c->model, o, err));
+    if (o->spec == NULL && o->tape == NULL && c != b->v) {
+        o->spec = oq_str_cstr(&b->job->arena, oq_path_folder(b->v[0].path));
+        OQ_TRY_ALLOC(o->spec != NULL, err);
+    }
+    return ONQ_OK;
+}
+
 static onq_code open_source(bench *b, contender *c, onq_error *err) {
     oq_source_options o;
-    OQ_TRY(oq_job_source_options(b->job, c->model, &o, err));
-    if (o.spec == NULL && o.tape == NULL && c != b->v) {
-        o.spec = oq_str_cstr(&b->job->arena, oq_path_folder(b->v[0].path));
-        OQ_TRY_ALLOC(o.spec != NULL, err);
-    }
-    return oq_job_open_source(b->job, &o, &c->source, err);
+    OQ_TRY(source_options(b, c, &o, err));
+    return oq_job_open_raw_source(b->job, &o, &c->source, &c->walker, err);
 }
 
 static onq_code session_options(bench *b, const contender *c, oq_session_options *o,
@@ -117,11 +88,7 @@ static onq_code open_contender(bench *b, contender *c, onq_error *err) {
     OQ_TRY(oq_job_open(b->job, c->path, &c->model, err));
     OQ_TRY(oq_model_check(c->model, err));
     OQ_TRY(oq_model_size(c->model, &c->size_bytes, err));
-    onq_code rc = open_source(b, c, err);
-    if (rc == ONQ_OK)
-        rc = oq_job_walker(b->job, c->model, &c->walker, err);
-    if (rc != ONQ_OK)
-        return oq_error_in(err, rc, "%s", c->path);
+    OQ_TRY_IN(open_source(b, c, err), err, "%s", c->path);
     if (b->engine == NULL)
         OQ_TRY(oq_job_engine(b->job, &b->engine, err));
     oq_session_options o;
@@ -129,100 +96,12 @@ static onq_code open_contender(bench *b, contender *c, onq_error *err) {
     const double start = oq_seconds();
     OQ_TRY(oq_session_open(b->engine, &o, &c->session, err));
     c->load_seconds = oq_seconds() - start;
-    c->outputs = OQ_NEW_ARRAY(&b->job->arena, oq_agree, b->v[0].session->outputs.n + 1);
-    OQ_TRY_ALLOC(c->outputs != NULL, err);
-    if (c == b->v)
+    if (c == b->v && c->walker != NULL)
+        b->roles = c->walker->roles;
+    else if (c == b->v)
         OQ_TRY(oq_roles_find(&b->job->arena, &c->session->inputs, &c->session->outputs, &b->roles,
                              err));
     return oq_bench_find_why(&c->why, &b->job->arena, c->model, err);
-}
-
-/* ---- agreement ---- */
-
-/* The output that corresponds to output i of the first model: of the same name, else at the same
- * place. */
-static const oq_datum *counterpart(const bench *b, const contender *c, const oq_outputs *o,
-                                   size_t i) {
-    const oq_str name = b->v[0].session->outputs.v[i].name;
-    for (size_t k = 0; k < c->session->outputs.n; k++)
-        if (oq_str_eq(c->session->outputs.v[k].name, name))
-            return &o->v[k];
-    return i < o->n ? &o->v[i] : NULL;
-}
-
-/* What went in where the state comes from; NULL if it comes from nowhere. */
-static const oq_datum *past_of(const bench *b, const oq_turn *t, size_t output) {
-    for (size_t i = 0; i < b->roles.carry.n; i++)
-        if (b->roles.carry.v[i].out == output)
-            return &t->samples[0].inputs[b->roles.carry.v[i].in];
-    return NULL;
-}
-
-static void compare_text(bench *b, contender *c, const oq_turn *t, const oq_datum *logits) {
-    const oq_language *l = &b->roles.language;
-    const oq_datum *in = t->samples[0].inputs;
-    const oq_lm_text text = {.ids = l->causal ? &in[l->ids] : NULL,
-                             .mask = l->mask != OQ_NOWHERE ? &in[l->mask] : NULL};
-    oq_lm_add(&c->text, &text, &t->outputs[0].v[l->logits], logits);
-}
-
-static void compare_output(bench *b, contender *c, const oq_turn *t, size_t k,
-                           const oq_datum *other) {
-    const oq_datum *first = &t->outputs[0].v[k];
-    if (b->roles.states[k] && c != b->v)
-        oq_agree_add_state(&c->outputs[k], first, other, past_of(b, t, k));
-    else if (c != b->v)
-        oq_agree_add(&c->outputs[k], first, other);
-    if (b->roles.language.is && k == b->roles.language.logits)
-        compare_text(b, c, t, other);
-}
-
-static onq_code compare_sample(void *ctx, const oq_turn *t, onq_error *err) {
-    bench *b = ctx;
-    const oq_outputs *first = &t->outputs[0];
-    for (size_t i = 0; i < b->n; i++) {
-        contender *c = &b->v[i];
-        const oq_outputs *o = &t->outputs[i];
-        if (b->labels.v != NULL && o->n > 0)
-            OQ_TRY(oq_labels_count(&b->labels, &o->v[0], &c->rows, &c->right, err));
-        for (size_t k = 0; k < first->n; k++) {
-            const oq_datum *other = counterpart(b, c, o, k);
-            if (other == NULL)
-                c->outputs[k].differs = true;
-            else
-                compare_output(b, c, t, k, other);
-        }
-    }
-    b->n_samples++;
-    return ONQ_OK;
-}
-
-static oq_sweep_model model_of(const contender *c) {
-    return (oq_sweep_model){
-        .source = c->source, .session = c->session, .path = c->path, .walker = c->walker};
-}
-
-static onq_code compare_all(bench *b, onq_error *err) {
-    OQ_TRY(oq_source_measure(b->v[0].source, err));
-    const uint64_t total = oq_source_count(b->v[0].source);
-    for (size_t i = 1; i < b->n; i++) {
-        OQ_TRY(oq_source_measure(b->v[i].source, err));
-        if (oq_source_count(b->v[i].source) != total)
-            return oq_fail(err, ONQ_E_INVALID,
-                           "%s: has %" PRIu64 " samples, the first model has %" PRIu64,
-                           b->v[i].path, oq_source_count(b->v[i].source), total);
-    }
-    oq_sweep_model *models = OQ_NEW_ARRAY(&b->job->arena, oq_sweep_model, b->n);
-    OQ_TRY_ALLOC(models != NULL, err);
-    for (size_t i = 0; i < b->n; i++)
-        models[i] = model_of(&b->v[i]);
-    const oq_sweep sweep = {.env = b->job->env,
-                            .models = models,
-                            .n_models = b->n,
-                            .ctx = b,
-                            .take = compare_sample,
-                            .what = "compare"};
-    return oq_sweep_run(&sweep, err);
 }
 
 /* ---- timing ---- */
@@ -247,9 +126,8 @@ static bool wants_more(void *ctx, uint64_t at) {
 
 static onq_code time_sample(void *ctx, const oq_turn *turn, onq_error *err) {
     const timing *t = ctx;
-    const double start = oq_seconds();
     OQ_TRY(oq_turn_run(turn, err));
-    const double taken = oq_seconds() - start;
+    const double taken = turn->seconds[0];
     t->c->total += taken;
     return OQ_PUSH(&t->b->job->arena, &t->c->times, taken) ? ONQ_OK : oq_fail_nomem(err);
 }
@@ -258,7 +136,7 @@ static onq_code time_sample(void *ctx, const oq_turn *turn, onq_error *err) {
 static onq_code time_round(bench *b, contender *c, uint64_t wanted, onq_error *err) {
     timing t = {b, c, wanted};
     const oq_sweep sweep = {.env = b->job->env,
-                            .model = model_of(c),
+                            .model = oq_bench_model(c),
                             .ctx = &t,
                             .more = wants_more,
                             .run = time_sample};
@@ -280,6 +158,15 @@ static onq_code time_all(bench *b, onq_error *err) {
     return ONQ_OK;
 }
 
+/* Samples with all their inputs: those of a model with states it would give itself. */
+static onq_code open_complete(bench *b, contender *c, onq_error *err) {
+    oq_source_options o;
+    if (c->walker == NULL || c->complete != NULL)
+        return ONQ_OK;
+    OQ_TRY(source_options(b, c, &o, err));
+    return oq_job_open_source(b->job, &o, &c->complete, err);
+}
+
 /* Runs in rounds, for the same reason as above. */
 static onq_code time_flights(bench *b, onq_error *err) {
     const onq_options *opts = b->job->opts;
@@ -292,10 +179,11 @@ static onq_code time_flights(bench *b, onq_error *err) {
                 OQ_TRY(session_options(b, c, &o, err));
                 OQ_TRY(oq_bench_flight_open(&c->flight, b->engine, &o,
                                             (unsigned)oq_opt_int(opts, "jobs"), err));
+                OQ_TRY_IN(open_complete(b, c, err), err, "%s", c->path);
             }
             const double each = c->total / (double)c->times.n;
             const onq_code rc = oq_bench_flight_round(
-                &c->flight, c->source, wanted > 0 ? wanted : (uint64_t)(FLIGHT_SECONDS / each) + 1,
+                &c->flight, c->complete != NULL ? c->complete : c->source, wanted > 0 ? wanted : (uint64_t)(FLIGHT_SECONDS / each) + 1,
                 err);
             if (rc != ONQ_OK)
                 return oq_error_in(err, rc, "%s", c->path);
@@ -346,7 +234,7 @@ static double quality(const oq_agree *s) {
 static bool is_worse(const bench *b, const contender *c, size_t i, size_t than) {
     if (b->roles.states[i] != b->roles.states[than])
         return b->roles.states[than];
-    return quality(&c->outputs[i]) < quality(&c->outputs[than]);
+    return quality(&c->tally.outputs[i]) < quality(&c->tally.outputs[than]);
 }
 
 /* The outputs in the order of their agreement, worst first; states, which are no answers, come
@@ -382,7 +270,7 @@ static void json_outputs(bench *b, const contender *c, size_t from, size_t end) 
     for (size_t k = from; k < end; k++) {
         oq_jw_begin_object(w, NULL);
         oq_jw_str(w, "name", b->v[0].session->outputs.v[c->order[k]].name);
-        json_agree(w, &c->outputs[c->order[k]]);
+        json_agree(w, &c->tally.outputs[c->order[k]]);
         oq_jw_end_object(w);
     }
 }
@@ -405,7 +293,7 @@ static oq_score score_of(const bench *b, const contender *c) {
     oq_score s = oq_score_none();
     double sqnr = (double)INFINITY, cosine = 1;
     for (size_t k = 0; k < n_answers(b); k++) {
-        const oq_agree *a = &c->outputs[c->order[k]];
+        const oq_agree *a = &c->tally.outputs[c->order[k]];
         const bool same_kind = !a->differs && a->n > 0;
         const bool there = same_kind && !isnan(a->noise);
         sqnr = fmin(sqnr, there ? oq_agree_sqnr(a) : -(double)INFINITY);
@@ -415,6 +303,7 @@ static oq_score score_of(const bench *b, const contender *c) {
             oq_score_set(&s, OQ_METRIC_AGREEMENT, 100 * oq_agree_top1(a));
         }
     }
+    oq_score_set(&s, OQ_METRIC_SAMPLE_AGREEMENT, oq_tally_kept(&c->tally));
     oq_score_set(&s, OQ_METRIC_SQNR, sqnr);
     oq_score_set(&s, OQ_METRIC_COSINE, cosine);
     if (c->rows > 0 && b->v[0].rows > 0)
@@ -456,8 +345,11 @@ static void show_json(bench *b, const contender *c) {
     if (c != b->v && b->v[0].session->outputs.n > 0) {
         const size_t worst = c->order[0];
         oq_jw_begin_object(w, "agreement");
-        json_agree(w, &c->outputs[worst]);
+        json_agree(w, &c->tally.outputs[worst]);
         oq_jw_str(w, "worst_output", b->v[0].session->outputs.v[worst].name);
+        oq_jw_uint(w, "sequences", c->tally.sequences);
+        oq_jw_real(w, "sample_agreement", oq_tally_kept(&c->tally));
+        oq_tally_json(&c->tally, worst, b->v[0].session->outputs.v[worst].name, w);
         oq_jw_begin_array(w, "outputs");
         json_outputs(b, c, 0, n_answers(b));
         oq_jw_end_array(w);
@@ -467,7 +359,7 @@ static void show_json(bench *b, const contender *c) {
         oq_jw_end_object(w);
     }
     if (b->roles.language.is)
-        json_language(w, &c->text);
+        json_language(w, &c->tally.text[OQ_FREE]);
     if (c->why.quantized) {
         if (c != b->v)
             oq_jw_bool(w, "slower_than_first", is_slower(b, c));
@@ -531,7 +423,7 @@ static void show_text(bench *b, const contender *c, size_t width) {
     if (c == b->v || b->v[0].session->outputs.n == 0)
         oq_buf_adds(t, "          -       -      -");
     else
-        text_agree(t, &c->outputs[c->order[0]]);
+        text_agree(t, &c->tally.outputs[c->order[0]]);
     if (b->labels.v != NULL && c->rows > 0)
         oq_buf_addf(t, " %7.2f%%", 100.0 * (double)c->right / (double)c->rows);
     oq_buf_addc(t, '\n');
@@ -540,7 +432,7 @@ static void show_text(bench *b, const contender *c, size_t width) {
 static void show_output(bench *b, const contender *c, size_t k) {
     oq_buf *t = &b->job->text;
     oq_buf_adds(t, " ");
-    text_agree(t, &c->outputs[c->order[k]]);
+    text_agree(t, &c->tally.outputs[c->order[k]]);
     oq_buf_adds(t, "  ");
     oq_buf_add_safe(t, b->v[0].session->outputs.v[c->order[k]].name);
     oq_buf_addc(t, '\n');
@@ -584,7 +476,7 @@ static void show_language(bench *b, size_t width) {
     oq_buf_addf(t, "\n%-*s %10s %10s %10s %10s\n", (int)width, "language", "perplexity", "rise",
                 "KL", "top-1");
     for (size_t i = 0; i < b->n; i++) {
-        const oq_lm_score *s = &b->v[i].text;
+        const oq_lm_score *s = &b->v[i].tally.text[OQ_FREE];
         show_name(t, &b->v[i], width);
         show_number(t, 3, oq_lm_perplexity(s), "");
         show_number(t, 2, i > 0 ? oq_lm_perplexity_rise(s) : (double)NAN, "%");
@@ -592,8 +484,25 @@ static void show_language(bench *b, size_t width) {
         show_number(t, 2, i > 0 ? 100 * oq_lm_top1(s) : (double)NAN, "%");
         oq_buf_addc(t, '\n');
     }
-    oq_buf_addf(t, "%" PRIu64 " rows, %" PRIu64 " tokens predicted\n", b->v[0].text.rows,
-                b->v[0].text.predictions);
+    oq_buf_addf(t, "%" PRIu64 " rows, %" PRIu64 " tokens predicted\n", b->v[0].tally.text[OQ_FREE].rows,
+                b->v[0].tally.text[OQ_FREE].predictions);
+}
+
+/* From place to place of sequences, and whole ones. */
+static void show_along(bench *b) {
+    oq_buf *t = &b->job->text;
+    for (size_t i = 1; i < b->n && b->v[0].session->outputs.n > 0; i++) {
+        const contender *c = &b->v[i];
+        if (c->tally.seen < 2 || c->walker == NULL)
+            continue;
+        oq_buf_adds(t, "\nalong the sequences of ");
+        oq_buf_add_safe(t, oq_str_of(c->path));
+        if (c->tally.sequences > 0)
+            oq_buf_addf(t, " (the same classes throughout in %" PRIu64 " of %" PRIu64 ")",
+                        c->tally.kept, c->tally.sequences);
+        oq_buf_addc(t, '\n');
+        oq_tally_text(&c->tally, c->order[0], b->v[0].session->outputs.v[c->order[0]].name, t);
+    }
 }
 
 /* The command that times the float model's nodes, with the samples of this one. */
@@ -678,6 +587,7 @@ static void show_all(bench *b) {
     }
     show_flights(b, width);
     show_language(b, width);
+    show_along(b);
     show_decoding(b, width);
     for (size_t i = 0; i < b->n; i++) {
         show_outputs(b, &b->v[i]);
@@ -702,7 +612,7 @@ static onq_code run_contenders(bench *b, onq_error *err) {
                               oq_opt_str(b->job->opts, "labels"), err));
     for (size_t i = 0; i < b->n; i++)
         OQ_TRY(open_contender(b, &b->v[i], err));
-    OQ_TRY(compare_all(b, err));
+    OQ_TRY(oq_bench_compare(b, err));
     OQ_TRY(oq_job_tell_samples(b->job, b->v[0].model, b->v[0].source, false, err));
     for (size_t i = 0; i < b->n; i++) {
         b->v[i].order = worst_first(b, &b->v[i]);
@@ -742,8 +652,10 @@ static onq_code run_bench(oq_job *job, onq_error *err) {
     onq_code rc = run_contenders(&b, err);
     for (size_t i = 0; i < b.n; i++) {
         oq_bench_flight_close(&b.v[i].flight);
+        oq_bench_compare_close(&b.v[i]);
         oq_session_close(b.v[i].session);
         oq_source_close(b.v[i].source);
+        oq_source_close(b.v[i].complete);
     }
     oq_engine_close(b.engine);
     for (size_t i = 0; i < b.n; i++)
@@ -759,7 +671,8 @@ const oq_command oq_command_bench = {
              "model's: cosine, signal to quantization noise in dB, and how often the largest value "
              "along the last axis is the same one. Of several outputs the table shows the one that "
              "agrees worst; all of them follow below it. States (caches, hidden states) are shown "
-             "apart. Language models also get their perplexity on the texts of --data and their "
+             "apart, and models with them step by step: with their own states, and with those of the "
+             "first model. Language models also get their perplexity on the texts of --data and their "
              "divergence (KL) from the first model."},
     .groups = {&own, &oq_group_input, &oq_group_data, &oq_group_runtime, &oq_group_general,
                &oq_group_verify_idle},

@@ -4,8 +4,8 @@
  *
  * With -o each sample gets a folder test_data_set_K (the source's own number, or the sample's) with
  * output_0.pb, output_1.pb ... or outputs.npz. All files wait under temporary names and are renamed
- * together when the last sample has run. Several samples run at once (flight.h); what they give is
- * shown and written in their order.
+ * together when the last sample has run. Several samples or sequences run at once (sweep.h); what they
+ * give is shown in their order.
  */
 #include "api/options/shared_rows.h"
 #include "api/samples.h"
@@ -16,6 +16,7 @@
 #include "samples/agreement.h"
 #include "samples/files/npz_write.h"
 
+#include <pthread.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -36,18 +37,29 @@ static const onq_option_info rows[] = {
 };
 static const oq_opt_group own = OQ_GROUP("Running", rows);
 
+/* What is shown of a sequence, until those before it are shown. */
+typedef struct showing {
+    oq_buf text, bytes;
+    oq_jw json; /* into `bytes` */
+    uint64_t n_steps;
+    bool in_tokens;
+} showing;
+
 typedef struct running {
     oq_job *job;
     oq_model *model;
     oq_session *session;
     oq_source *source;
     const oq_walker *walker; /* of a model with states */
-    bool generates, in_tokens;
+    bool generates;
     const char *folder; /* NULL: nothing is written */
     bool npz, all;
     OQ_VEC(oq_out *) outs;     /* waiting for the commit */
     OQ_VEC(const char *) made; /* folders that were not there before */
     uint64_t n_samples;
+    showing slots[OQ_SWEEP_SLOTS];
+    oq_jw part;           /* how the JSON of a sequence begins */
+    pthread_mutex_t lock; /* for what is written */
 } running;
 
 /* ---- writing ---- */
@@ -138,9 +150,9 @@ static numbers summarise(const oq_datum *d) {
     return n;
 }
 
-static void show_output(running *r, const oq_io *io, const oq_datum *d, bool text) {
+static void show_output(showing *v, const oq_io *io, const oq_datum *d, bool text) {
     const numbers n = summarise(d);
-    oq_jw *w = &r->job->json;
+    oq_jw *w = &v->json;
     oq_jw_begin_object(w, NULL);
     oq_jw_str(w, "name", io->name);
     oq_jw_cstr(w, "type", d->kind == OQ_DATUM_TENSOR ? oq_dtype_name(d->dtype) : "");
@@ -156,7 +168,7 @@ static void show_output(running *r, const oq_io *io, const oq_datum *d, bool tex
     oq_jw_end_object(w);
     if (!text)
         return;
-    oq_buf *b = &r->job->text;
+    oq_buf *b = &v->text;
     oq_buf_adds(b, "  ");
     oq_buf_add_safe(b, io->name);
     oq_buf_adds(b, ": ");
@@ -168,15 +180,15 @@ static void show_output(running *r, const oq_io *io, const oq_datum *d, bool tex
 
 /* The tokens that the model prefers after this step, one for each text of the batch. Those of a
  * sequence are on one line. */
-static void show_tokens(running *r, const oq_sample *s, const oq_outputs *o) {
+static void show_tokens(const running *r, showing *v, const oq_sample *s, const oq_outputs *o) {
     const oq_datum *d = &o->v[r->walker->roles.language.logits];
-    oq_jw *w = &r->job->json;
-    oq_buf *b = &r->job->text;
-    if (s->step == 0 || !r->in_tokens) {
+    oq_jw *w = &v->json;
+    oq_buf *b = &v->text;
+    if (s->step == 0 || !v->in_tokens) {
         oq_buf_add_safe(b, oq_str_of(s->name));
         oq_buf_addc(b, ':');
     }
-    r->in_tokens = !s->last;
+    v->in_tokens = !s->last;
     oq_jw_begin_array(w, "tokens");
     if (d->kind == OQ_DATUM_TENSOR && d->rank >= 2 && d->count > 0) {
         const uint64_t n = (uint64_t)d->dims[d->rank - 1], batch = (uint64_t)d->dims[0],
@@ -198,9 +210,11 @@ static bool is_state(const running *r, size_t i) {
            r->walker->roles.n_states < r->walker->out.n;
 }
 
-static void show_sample(running *r, const oq_sample *s, const oq_outputs *o) {
-    const bool text = r->folder == NULL && !r->generates && (r->all || r->n_samples < SHOWN);
-    oq_jw *w = &r->job->json;
+static void show_sample(const running *r, showing *v, const oq_turn *t) {
+    const oq_sample *s = &t->samples[0];
+    const oq_outputs *o = &t->outputs[0];
+    const bool text = r->folder == NULL && !r->generates && (r->all || t->at < SHOWN);
+    oq_jw *w = &v->json;
     oq_jw_begin_object(w, NULL);
     oq_jw_uint(w, "number", s->number);
     oq_jw_cstr(w, "name", s->name);
@@ -209,15 +223,15 @@ static void show_sample(running *r, const oq_sample *s, const oq_outputs *o) {
         oq_jw_uint(w, "step", s->step);
     }
     if (r->generates)
-        show_tokens(r, s, o);
+        show_tokens(r, v, s, o);
     oq_jw_begin_array(w, "outputs");
     if (text) {
-        oq_buf_add_safe(&r->job->text, oq_str_of(s->name));
-        oq_buf_addc(&r->job->text, '\n');
+        oq_buf_add_safe(&v->text, oq_str_of(s->name));
+        oq_buf_addc(&v->text, '\n');
     }
     for (size_t i = 0; i < o->n; i++)
         if (!is_state(r, i))
-            show_output(r, &r->session->outputs.v[i], &o->v[i], text);
+            show_output(v, &r->session->outputs.v[i], &o->v[i], text);
     oq_jw_end_array(w);
     oq_jw_end_object(w);
 }
@@ -226,10 +240,40 @@ static void show_sample(running *r, const oq_sample *s, const oq_outputs *o) {
 
 static onq_code take_sample(void *ctx, const oq_turn *t, onq_error *err) {
     running *r = ctx;
-    if (r->folder != NULL)
-        OQ_TRY(write_sample(r, &t->samples[0], &t->outputs[0], err));
-    show_sample(r, &t->samples[0], &t->outputs[0]);
-    r->n_samples++;
+    showing *v = &r->slots[t->slot];
+    if (r->folder != NULL) {
+        pthread_mutex_lock(&r->lock);
+        const onq_code rc = write_sample(r, &t->samples[0], &t->outputs[0], err);
+        pthread_mutex_unlock(&r->lock);
+        OQ_TRY(rc);
+    }
+    if (v->n_steps++ == 0) {
+        oq_buf_init(&v->text, &r->job->env->alloc);
+        oq_buf_init(&v->bytes, &r->job->env->alloc);
+        v->json = r->part;
+        v->json.out = &v->bytes;
+    }
+    show_sample(r, v, t);
+    return ONQ_OK;
+}
+
+static void drop(showing *v) {
+    if (v->n_steps > 0) {
+        oq_buf_release(&v->text);
+        oq_buf_release(&v->bytes);
+    }
+    *v = (showing){0};
+}
+
+static onq_code show_sequence(void *ctx, unsigned slot, onq_error *err) {
+    running *r = ctx;
+    showing *v = &r->slots[slot];
+    (void)err; /* a text that had no memory fails where it is used */
+    r->job->text.failed |= v->text.failed;
+    oq_buf_add(&r->job->text, v->text.p, v->text.n);
+    oq_jw_join(&r->job->json, &v->json);
+    r->n_samples += v->n_steps;
+    drop(v);
     return ONQ_OK;
 }
 
@@ -242,12 +286,20 @@ static onq_code run_samples(running *r, onq_error *err) {
                                       .walker = r->walker},
                             .ctx = r,
                             .take = take_sample,
+                            .end = show_sequence,
+                            .whole_sequences = true,
                             .wide = {.model = r->model,
                                      .jobs = (unsigned)oq_opt_int(o, "jobs"),
                                      .memory = oq_opt_size(o, "memory")},
                             .what = "run"};
     oq_source_read_once(r->source);
-    return oq_sweep_run(&sweep, err);
+    r->part = oq_jw_fork(&r->job->json, NULL);
+    pthread_mutex_init(&r->lock, NULL);
+    const onq_code rc = oq_sweep_run(&sweep, err);
+    pthread_mutex_destroy(&r->lock);
+    for (size_t i = 0; i < OQ_SWEEP_SLOTS; i++)
+        drop(&r->slots[i]);
+    return rc;
 }
 
 static onq_code run_all(running *r, oq_engine *engine, onq_error *err) {
