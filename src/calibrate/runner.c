@@ -266,6 +266,12 @@ static onq_code keep_order(oq_runner *r, onq_error *err) {
     return ONQ_OK;
 }
 
+static onq_code open_beside(oq_lane *l, onq_error *err) {
+    if (l->r->job->walker == NULL)
+        return ONQ_OK;
+    return oq_session_share(l->session, &l->observer, &l->beside, err);
+}
+
 static onq_code open_session(oq_runner *r, onq_error *err) {
     oq_session_options o = r->job->session;
     o.model = r->job->model;
@@ -281,7 +287,8 @@ static onq_code open_session(oq_runner *r, onq_error *err) {
         o.observed_bytes = r->bytes;
     }
     o.alone = r->job->options->jobs != 1 && r->meta.total > 2;
-    return oq_session_open(r->job->engine, &o, &r->lanes[0].session, err);
+    OQ_TRY(oq_session_open(r->job->engine, &o, &r->lanes[0].session, err));
+    return open_beside(&r->lanes[0], err);
 }
 
 static onq_code open_lane(oq_lane *l, onq_error *err) {
@@ -290,6 +297,7 @@ static onq_code open_lane(oq_lane *l, onq_error *err) {
     OQ_TRY_ALLOC(l->adds_at != NULL, err);
     if (r->job->walker != NULL)
         oq_walk_init(&l->walk, r->job->walker, &r->env->alloc);
+    l->walk.borrows = true;
     if (!oq_runner_is_histogram(r))
         return ONQ_OK;
     return oq_keep_init(&l->keep, &r->env->alloc, r->c.n, err);
@@ -324,8 +332,9 @@ onq_code oq_runner_open(oq_runner *r, onq_error *err) {
 /* The first lane's session goes last: the others share it. */
 void oq_runner_close_sessions(oq_runner *r) {
     for (unsigned i = OQ_FLIGHT_LANES; r->lanes != NULL && i-- > 0;) {
+        oq_session_close(r->lanes[i].beside);
         oq_session_close(r->lanes[i].session);
-        r->lanes[i].session = NULL;
+        r->lanes[i].session = r->lanes[i].beside = NULL;
     }
 }
 
@@ -479,10 +488,10 @@ static onq_code run_sample(oq_lane *l, const oq_sample *s, oq_record *record, on
     oq_outputs out = {0};
     if (!prepare(l, s))
         return ONQ_OK;
-    if (l->c->pass == OQ_PASS_EXTENT)
-        OQ_TRY(look_for_nan(r, s, err));
     const bool keeps = record != NULL || (r->job->walker != NULL && !s->last);
-    onq_code rc = oq_sample_run(l->session, NULL, s, keeps ? &out : NULL, err);
+    oq_session *session = l->turned ? l->beside : l->session;
+    l->turned = r->job->walker != NULL && !l->turned;
+    onq_code rc = oq_sample_run(session, NULL, s, keeps ? &out : NULL, err);
     if (rc == ONQ_OK && r->job->walker != NULL)
         rc = oq_walk_take(&l->walk, s, out.v, out.n, err);
     l->c->sample_name = NULL;
@@ -503,8 +512,10 @@ static void note_past(oq_lane *l) {
     pthread_mutex_unlock(&r->lock);
 }
 
-/* The same for a sample that is a raw step. */
+/* The same for a sample that may be a raw step. */
 static onq_code walk_sample(oq_lane *l, const oq_sample *s, oq_record *record, onq_error *err) {
+    if (l->c->pass == OQ_PASS_EXTENT)
+        OQ_TRY(look_for_nan(l->r, s, err));
     if (l->r->job->walker == NULL)
         return run_sample(l, s, record, err);
     oq_arena arena;
@@ -528,6 +539,7 @@ static onq_code open_lanes(oq_runner *r, unsigned n, onq_error *err) {
     for (unsigned i = 1; i < n; i++) {
         oq_lane *l = &r->lanes[i];
         OQ_TRY(oq_session_share(r->lanes[0].session, &l->observer, &l->session, err));
+        OQ_TRY(open_beside(l, err));
         OQ_TRY(open_lane(l, err));
         r->n_lanes++;
     }

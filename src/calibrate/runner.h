@@ -34,6 +34,10 @@ typedef struct oq_lane {
     oq_collector *c; /* lane 0: the runner's; else `own` */
     oq_collector own;
     oq_session *session;
+    /* Where the job has a walker: another of the same model. They take turns, so that the states of
+     * one step stay where they are while the next runs. */
+    oq_session *beside;
+    bool turned; /* it is the turn of that */
     oq_observer observer;
     oq_keep keep;
     uint8_t fate;      /* of the running sample, in the first pass */

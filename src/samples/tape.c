@@ -6,8 +6,9 @@
 #include <inttypes.h>
 
 /* Where samples need not be kept, these many bytes of the last ones are, and two at least: two
- * sources that take turns look at the same one. */
+ * sources that take turns look at the same one. Fewer where it costs little to begin again. */
 #define WINDOW_BYTES ((uint64_t)64 << 20)
+#define SMALL_WINDOW ((uint64_t)2 << 20)
 #define MIN_WINDOW   2
 
 typedef struct kept {
@@ -71,7 +72,9 @@ static void trim(oq_tape *t) {
     if (needed && t->bytes <= t->limit)
         return;
     t->lost |= needed;
-    const uint64_t window = t->limit < WINDOW_BYTES ? t->limit : WINDOW_BYTES;
+    const bool cheap = t->feed->rewind != NULL && !t->feed->costly;
+    const uint64_t most = cheap ? SMALL_WINDOW : WINDOW_BYTES;
+    const uint64_t window = t->limit < most ? t->limit : most;
     uint64_t n = 0, bytes = t->bytes;
     while (t->next - t->first - n > MIN_WINDOW && bytes > window)
         bytes -= t->v[n++]->arena.used;

@@ -24,81 +24,88 @@ def save(path, nodes, inputs, outputs, inits):
     return path
 
 
-def cached(name, merged):
+def cached(name, layer, merged):
     """The cache with the new part behind it; where the model is merged, in the branch that uses the past."""
-    past, new, present = f"past_key_values.0.{name}", f"{name[0]}2", f"present.0.{name}"
+    past, new, present = f"past_key_values.{layer}.{name}", f"{name[0]}2_{layer}", f"present.{layer}.{name}"
     if not merged:
         return [h.make_node("Concat", [past, new], [present], axis=2)]
     info = h.make_tensor_value_info
-    join = h.make_graph([h.make_node("Concat", [past, new], [f"{name}_a"], axis=2)], "with_past", [],
-                        [info(f"{name}_a", T.FLOAT, None)])
-    alone = h.make_graph([h.make_node("Identity", [new], [f"{name}_b"])], "without_past", [],
-                         [info(f"{name}_b", T.FLOAT, None)])
+    join = h.make_graph([h.make_node("Concat", [past, new], [f"{name}_a{layer}"], axis=2)], "with_past", [],
+                        [info(f"{name}_a{layer}", T.FLOAT, None)])
+    alone = h.make_graph([h.make_node("Identity", [new], [f"{name}_b{layer}"])], "without_past", [],
+                         [info(f"{name}_b{layer}", T.FLOAT, None)])
     return [h.make_node("If", ["branch"], [present], then_branch=join, else_branch=alone)]
 
 
-def decoder(path, merged=False, seed=0):
-    """One layer of attention, causal by position_ids. input_ids, attention_mask, position_ids, one cache."""
+def attention(k, x, merged):
+    """The nodes of layer k from tensor x to y_k."""
+    node = h.make_node
+    nodes = []
+    for c in "qkv":
+        nodes += [
+            node("MatMul", [x, f"w{c}_{k}"], [f"{c}0_{k}"]),
+            node("Reshape", [f"{c}0_{k}", "shape4"], [f"{c}1_{k}"]),
+            node("Transpose", [f"{c}1_{k}"], [f"{c}2_{k}"], perm=[0, 2, 1, 3]),
+        ]
+    nodes += cached("key", k, merged) + cached("value", k, merged)
+    return nodes + [
+        node("Transpose", [f"present.{k}.key"], [f"kt_{k}"], perm=[0, 1, 3, 2]),
+        node("MatMul", [f"q2_{k}", f"kt_{k}"], [f"s0_{k}"]),
+        node("Mul", [f"s0_{k}", "scale"], [f"s1_{k}"]),
+        node("Where", ["seen", f"s1_{k}", "low"], [f"s2_{k}"]),
+        node("Softmax", [f"s2_{k}"], [f"a_{k}"], axis=-1),
+        node("MatMul", [f"a_{k}", f"present.{k}.value"], [f"c0_{k}"]),
+        node("Transpose", [f"c0_{k}"], [f"c1_{k}"], perm=[0, 2, 1, 3]),
+        node("Reshape", [f"c1_{k}", "shape3"], [f"c2_{k}"]),
+        node("MatMul", [f"c2_{k}", f"wo_{k}"], [f"c3_{k}"]),
+        node("Add", [x, f"c3_{k}"], [f"y_{k}"]),
+    ]
+
+
+def decoder(path, merged=False, seed=0, layers=1, width=WIDTH, heads=HEADS, vocabulary=VOCABULARY, positions=128):
+    """Layers of attention, causal by position_ids. input_ids, attention_mask, position_ids, a cache for each layer."""
     rng = np.random.default_rng(seed)
     node = h.make_node
+    depth = width // heads
     inits = {
-        "emb": weight(rng, VOCABULARY, WIDTH) * 3,
-        "pos": weight(rng, 128, WIDTH),
-        "wl": weight(rng, WIDTH, VOCABULARY) * 2,
-        "shape4": np.array([0, 0, HEADS, DEPTH]),
-        "shape3": np.array([0, 0, WIDTH]),
-        "scale": np.array(1 / np.sqrt(DEPTH), np.float32),
+        "emb": weight(rng, vocabulary, width) * 3,
+        "pos": weight(rng, positions, width),
+        "wl": weight(rng, width, vocabulary) * 2,
+        "shape4": np.array([0, 0, heads, depth]),
+        "shape3": np.array([0, 0, width]),
+        "scale": np.array(1 / np.sqrt(depth), np.float32),
         "one": np.array(1),
         "zero": np.array(0),
         "low": np.array(-30, np.float32),
         "axes": np.array([1, 2]),
     }
-    inits.update({f"w{x}": weight(rng, WIDTH, WIDTH) for x in "qkvo"})
     nodes = [
         node("Gather", ["emb", "input_ids"], ["e"]),
         node("Gather", ["pos", "position_ids"], ["p"]),
         node("Add", ["e", "p"], ["x"]),
-    ]
-    for x in "qkv":
-        nodes += [
-            node("MatMul", ["x", f"w{x}"], [f"{x}0"]),
-            node("Reshape", [f"{x}0", "shape4"], [f"{x}1"]),
-            node("Transpose", [f"{x}1"], [f"{x}2"], perm=[0, 2, 1, 3]),
-        ]
-    if merged:
-        inits["axis0"] = np.array([0])
-        nodes += [node("Squeeze", ["use_cache_branch", "axis0"], ["branch"])]
-    nodes += cached("key", merged) + cached("value", merged)
-    nodes += [
-        node("Transpose", ["present.0.key"], ["kt"], perm=[0, 1, 3, 2]),
-        node("MatMul", ["q2", "kt"], ["s0"]),
-        node("Mul", ["s0", "scale"], ["s1"]),
         node("Shape", ["attention_mask"], ["sizes"]),
         node("Gather", ["sizes", "one"], ["total"]),
         node("Range", ["zero", "total", "one"], ["keys"]),
         node("Unsqueeze", ["position_ids", "axes"], ["rows0"]),
         node("Transpose", ["rows0"], ["rows"], perm=[0, 1, 3, 2]),
         node("LessOrEqual", ["keys", "rows"], ["seen"]),
-        node("Where", ["seen", "s1", "low"], ["s2"]),
-        node("Softmax", ["s2"], ["a"], axis=-1),
-        node("MatMul", ["a", "present.0.value"], ["c0"]),
-        node("Transpose", ["c0"], ["c1"], perm=[0, 2, 1, 3]),
-        node("Reshape", ["c1", "shape3"], ["c2"]),
-        node("MatMul", ["c2", "wo"], ["c3"]),
-        node("Add", ["x", "c3"], ["y"]),
-        node("Tanh", ["y"], ["yt"]),
-        node("MatMul", ["yt", "wl"], ["logits"]),
     ]
+    if merged:
+        inits["axis0"] = np.array([0])
+        nodes += [node("Squeeze", ["use_cache_branch", "axis0"], ["branch"])]
+    for k in range(layers):
+        inits.update({f"w{x}_{k}": weight(rng, width, width) for x in "qkvo"})
+        nodes += attention(k, "x" if k == 0 else f"y_{k - 1}", merged)
+    nodes += [node("Tanh", [f"y_{layers - 1}"], ["yt"]), node("MatMul", ["yt", "wl"], ["logits"])]
     info = h.make_tensor_value_info
-    state = ["batch", HEADS, "past", DEPTH]
-    longer = ["batch", HEADS, "total", DEPTH]
+    caches = [f"{k}.{n}" for k in range(layers) for n in ("key", "value")]
     inputs = [info(n, T.INT64, ["batch", s]) for n, s in
               (("input_ids", "length"), ("attention_mask", "total"), ("position_ids", "length"))]
-    inputs += [info(f"past_key_values.0.{n}", T.FLOAT, state) for n in ("key", "value")]
+    inputs += [info(f"past_key_values.{n}", T.FLOAT, ["batch", heads, "past", depth]) for n in caches]
     if merged:
         inputs += [info("use_cache_branch", T.BOOL, [1])]
-    outputs = [info("logits", T.FLOAT, ["batch", "length", VOCABULARY])]
-    outputs += [info(f"present.0.{n}", T.FLOAT, longer) for n in ("key", "value")]
+    outputs = [info("logits", T.FLOAT, ["batch", "length", vocabulary])]
+    outputs += [info(f"present.{n}", T.FLOAT, ["batch", heads, "total", depth]) for n in caches]
     return save(path, nodes, inputs, outputs, inits)
 
 

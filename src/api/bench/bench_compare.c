@@ -127,7 +127,7 @@ static onq_code begin_contender(comparing *x, contender *c, onq_error *err) {
     return oq_session_share(c->session, NULL, &c->forced, err);
 }
 
-/* The models of the sweep: all contenders, and those with the first model's states behind them. */
+/* The models of the sweep: all contenders, then those with the first model's states. */
 static onq_code list_models(comparing *x, oq_sweep_model **out, size_t *n, onq_error *err) {
     oq_bench *b = x->b;
     oq_sweep_model *models = OQ_NEW_ARRAY(&b->job->arena, oq_sweep_model, 2 * b->n);

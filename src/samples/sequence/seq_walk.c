@@ -308,7 +308,10 @@ static onq_code keep_state(oq_walk *w, const oq_carry_pair *p, const oq_sample *
     if (rc != ONQ_OK)
         return oq_error_in(err, rc, "step %" PRIu64 ": output '%.*s' cannot go to input '%.*s'",
                            full->step, OQ_STR(w->of->out.v[p->out].name), OQ_STR(in->name));
-    return oq_datum_copy(a, d, left, err);
+    if (!w->borrows || d == old) /* the old one is of a run that the next replaces */
+        return oq_datum_copy(a, d, left, err);
+    *left = *d;
+    return ONQ_OK;
 }
 
 /* The row of logits that follows the last token that is not padding. */

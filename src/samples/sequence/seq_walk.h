@@ -26,6 +26,7 @@ typedef struct oq_walk {
     const oq_walker *of;
     const onq_allocator *alloc;
     bool own_states;    /* states of the walk go before those that a later step brings */
+    bool borrows;       /* outputs stay valid while the next step runs: they are not copied */
     oq_arena arenas[2]; /* what the last step left is in one of them */
     unsigned now;
     oq_datum *left;   /* by input: what is known from the step before; NONE: nothing */

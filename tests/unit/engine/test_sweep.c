@@ -449,7 +449,8 @@ static void cancel(void **state) {
         g.cancel_at = 2;
         assert_fails(run_sessions(&g, jobs, 1), ONQ_E_CANCEL, err, "sweeping: cancelled");
         assert_int_equal(g.n_told, 2);
-        assert_true(jobs > 0 ? g.n_taken < SAMPLES : g.n_taken == 1);
+        /* Where all is busy, other lanes may be done before the first gets its second turn. */
+        assert_true(jobs > 0 ? g.n_taken <= SAMPLES : g.n_taken == 1);
         rig_close(&g);
     }
 }
