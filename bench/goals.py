@@ -19,6 +19,8 @@ GOALS = [
     ("histograms: memory flat in samples, within bare inference plus 48 MiB", "bench_calibrate", r"MiB over the floor", 48, 3, ""),
     ("MinMax at most 1.05 times bare inference", "bench_calibrate", r"minmax.*over the floor, ", 1.05, 1, ""),
     ("histograms at most 1.5 times bare inference", "bench_calibrate", r"(entropy|percentile|distribution).*over the floor, ", 1.5, 3, ""),
+    ("a decoder, 32 texts of 64 steps: at most 1.3 times the bare loop", "bench_state", r"MinMax, 32 texts", 1.3, 2, ""),
+    ("states: memory flat in texts and steps", "bench_state", r"memory of", None, 6, ""),
     ("--fast at most 1.25 times the optimised model's inference", "bench_calibrate", r"--fast", 1.25, 1, ""),
     ("dynamic, 0.8 and 3.2 GB: a tenth of the reference's CPU", "bench_dynamic", r"CPU / reference", 0.1, 2, ""),
     ("dynamic, 0.8 and 3.2 GB: under 300 MiB", "bench_dynamic", r"peak memory", 300, 2, ""),
