@@ -3,6 +3,7 @@
  */
 #include "api/debug/again.h"
 
+#include "onnx/attr.h"
 #include "onnx/operators.h"
 
 /* The type that most of them have, biases aside. */
@@ -93,6 +94,46 @@ static bool was_prepared(const oq_debug *d) {
     return false;
 }
 
+static onq_code add_number(oq_recipe *r, oq_arena *a, const char *option, int64_t v,
+                           onq_error *err) {
+    const oq_str text = oq_str_format(a, "%lld", (long long)v);
+    return text.p != NULL ? oq_recipe_add(r, a, option, text.p, err) : oq_fail_nomem(err);
+}
+
+static onq_code add_dynamic(oq_recipe *r, oq_arena *a, const oq_debug *d, onq_error *err) {
+    uint64_t types[OQ_DTYPE_COUNT] = {0};
+    size_t per_channel = 0;
+    for (size_t i = 0; i < d->weights.n; i++) {
+        types[d->weights.v[i].type]++;
+        per_channel += oq_again_has_channels(&d->weights.v[i]) && d->weights.v[i].axis >= 0;
+    }
+    OQ_TRY(add_type(r, a, "weight_type", usual_type(types), OQ_INT8, err));
+    return per_channel > 0 ? oq_recipe_add(r, a, "per_channel", NULL, err) : ONQ_OK;
+}
+
+/* Of weights in few bits: what the first of them shows. */
+static onq_code add_nbits(oq_recipe *r, oq_arena *a, const oq_debug *d, const oq_quantized *q,
+                          onq_error *err) {
+    const oq_graph *g = d->made_index.graph;
+    bool symmetric = d->weights.n > 0;
+    if (q->only.n == 0)
+        return ONQ_OK;
+    OQ_TRY(add_number(r, a, "bits", q->only.v[0].bits, err));
+    OQ_TRY(add_number(r, a, "block_size", q->only.v[0].block_size, err));
+    for (size_t i = 0; i < d->weights.n; i++)
+        symmetric &= d->weights.v[i].zero == NULL;
+    if (symmetric)
+        OQ_TRY(oq_recipe_add(r, a, "symmetric", NULL, err));
+    for (size_t i = 0; i < g->node.n; i++) {
+        const int64_t level = oq_node_is(g->node.v[i], "MatMulNBits")
+                                  ? oq_attr_int(g->node.v[i], "accuracy_level", 0)
+                                  : 0;
+        if (level > 0)
+            return add_number(r, a, "accuracy_level", level, err);
+    }
+    return ONQ_OK;
+}
+
 onq_code oq_again_find(oq_job *job, const oq_debug *d, const oq_quantized *q, oq_again *out,
                        onq_error *err) {
     oq_arena *a = &job->arena;
@@ -104,14 +145,8 @@ onq_code oq_again_find(oq_job *job, const oq_debug *d, const oq_quantized *q, oq
         return add_static(&out->recipe, a, d, q, err);
     }
     out->recipe.command = q->weight_only > 0 ? "nbits" : "dynamic";
-    if (q->weight_only == 0 || q->only.n == 0)
-        return ONQ_OK;
-    const oq_str bits = oq_str_format(a, "%lld", (long long)q->only.v[0].bits);
-    const oq_str block = oq_str_format(a, "%lld", (long long)q->only.v[0].block_size);
-    if (bits.p == NULL || block.p == NULL)
-        return oq_fail_nomem(err);
-    OQ_TRY(oq_recipe_add(&out->recipe, a, "bits", bits.p, err));
-    return oq_recipe_add(&out->recipe, a, "block_size", block.p, err);
+    return q->weight_only > 0 ? add_nbits(&out->recipe, a, d, q, err)
+                              : add_dynamic(&out->recipe, a, d, err);
 }
 
 void oq_again_text(const oq_again *a, const char *input, const char *output, oq_buf *out) {

@@ -10,13 +10,15 @@
 
 #include <math.h>
 
-#define BUDGET     10.0    /* times one pass of the float model over the samples */
-#define MIN_BUDGET 10.0    /* seconds */
+#define BUDGET     10      /* runs for each sample, and ... */
+#define MORE_RUNS  320     /* ... so many more: the cost is counted, so that nothing depends on time */
 #define MIN_GAIN   2.5     /* dB that a remedy must gain to be a cause ... */
 #define GOOD_GAIN  6.0     /* ... of a model that is good already, which has */
 #define GOOD       20.0    /* dB */
+#define AIM        30.0    /* dB that remedies are put together for, where a model is not good */
 #define HARMFUL    (-1.0)  /* dB: a remedy that lost more alone is not tried with others */
 #define NEARLY     0.8     /* of the best gain: a remedy that comes earlier in the table is taken */
+#define FREE       0.5     /* the same of a remedy that costs nothing; others come on top of it */
 #define ENOUGH     35.0    /* dB: what reaches it ends the search */
 #define LEAST_MACS 0.4     /* of what is in integers now */
 #define MAX_ROUNDS 3       /* remedies that are put together */
@@ -31,9 +33,19 @@ typedef struct quantized_set {
 } quantized_set;
 
 static oq_str float_name(const oq_node *n) {
-    const oq_str mark = OQ_S("_quant");
+    static const char *const marks[] = {"_quant", "_Q2", "_Q4", "_Q8"};
     const bool own = oq_op_traits_of(n->op_type)->form != OQ_FORM_FLOAT;
-    return own && oq_str_ends(n->name, mark) ? (oq_str){n->name.p, n->name.n - mark.n} : n->name;
+    for (size_t i = 0; own && i < OQ_COUNT(marks); i++) {
+        const oq_str mark = oq_str_of(marks[i]);
+        if (oq_str_ends(n->name, mark))
+            return (oq_str){n->name.p, n->name.n - mark.n};
+    }
+    return n->name;
+}
+
+/* An operator that computes with integers, or keeps its weight in them, and stands for a float one. */
+static bool is_quantized_form(const oq_op_traits *t) {
+    return t->form == OQ_FORM_QLINEAR || (t->form != OQ_FORM_FLOAT && t->stands_for != NULL);
 }
 
 static bool is_read_by_quantizer(const oq_index *ix, const oq_node *n) {
@@ -52,9 +64,10 @@ static onq_code find_quantized(const oq_index *ix, oq_arena *a, quantized_set *o
     oq_map_init(&out->outputs, a);
     for (size_t i = 0; i < ix->graph->node.n; i++) {
         const oq_node *n = ix->graph->node.v[i];
-        const bool integer = oq_op_traits_of(n->op_type)->form == OQ_FORM_QLINEAR;
+        const oq_op_traits *t = oq_op_traits_of(n->op_type);
+        const bool integer = t->form == OQ_FORM_QLINEAR;
         const oq_str name = float_name(n);
-        if (name.n == 0 || (!integer && !oq_debug_is_quantized(ix, n)))
+        if (name.n == 0 || (!is_quantized_form(t) && !oq_debug_is_quantized(ix, n)))
             continue;
         if (!oq_map_put(&out->nodes, name, 0) ||
             ((integer || is_read_by_quantizer(ix, n)) && !oq_map_put(&out->outputs, name, 0)))
@@ -159,18 +172,24 @@ static onq_code make_again(oq_diagnosing *g, onq_error *err) {
         OQ_TRY(narrow(g, &g->again, &changed, err));
     if (changed)
         OQ_TRY(oq_remake(&g->maker, &g->base.recipe, g->input, true, &g->again, err));
+    if (g->again.path == NULL) /* made in a way that the model does not show */
+        return ONQ_OK;
     return keep_try(g, "parameters", &g->base, &g->again, err);
 }
 
 /* ---- remedies ---- */
 
-static double budget_left(const oq_diagnosing *g) {
-    return g->began + fmax(MIN_BUDGET, BUDGET * g->pass_seconds) - oq_seconds();
+static bool is_budget_over(const oq_diagnosing *g) {
+    return g->n_runs >= BUDGET * g->d->n_samples + MORE_RUNS;
 }
 
 static double gain_over(double from, const oq_remade *m) {
     const double before = isnan(from) || from < LOWEST ? LOWEST : from;
     return isnan(m->sqnr) ? -INFINITY : fmin(m->sqnr, HIGHEST) - before;
+}
+
+static bool is_good(const oq_diagnosing *g) {
+    return g->current.sqnr >= (g->out->now.sqnr >= GOOD ? GOOD : AIM);
 }
 
 /* dB that a try must gain. A model that was made by a method that the model does not show differs
@@ -180,7 +199,7 @@ static double least_gain(const oq_diagnosing *g, const oq_try *t) {
     const bool free = again || oq_remedies[t->row].is_free;
     if (again && g->rescaled && g->current.sqnr >= GOOD)
         return INFINITY;
-    return g->current.sqnr >= GOOD && !free ? GOOD_GAIN : MIN_GAIN;
+    return is_good(g) && !free ? GOOD_GAIN : MIN_GAIN;
 }
 
 /* A model with little left in integers is no answer. */
@@ -203,8 +222,10 @@ static onq_code try_remedy(oq_diagnosing *g, size_t row, onq_error *err) {
     OQ_TRY(oq_remedy_apply(g, r, &how, &input, &applies, err));
     if (!applies)
         return ONQ_OK;
+    const bool same_ranges = r->same_ranges && g->same_ranges;
     OQ_TRY(oq_progress(g->job->env, "trying remedies", g->n_tried++, 0, err));
-    OQ_TRY(oq_remake(&g->maker, &how.recipe, input, r->same_ranges && g->same_ranges, &made, err));
+    g->n_runs += (same_ranges ? 0 : g->d->n_samples) + g->out->n_samples;
+    OQ_TRY(oq_remake(&g->maker, &how.recipe, input, same_ranges, &made, err));
     if (made.path == NULL)
         return ONQ_OK;
     OQ_TRY(keep_try(g, r->cause, &how, &made, err));
@@ -220,11 +241,13 @@ static onq_code try_round(oq_diagnosing *g, onq_error *err) {
     double best = -INFINITY;
     for (size_t i = 0; i < oq_remedy_count && best < ENOUGH; i++) {
         const size_t n = g->out->tries.n;
-        if (oq_remedies[i].leaves_float && g->current.sqnr >= GOOD)
+        if (!oq_remedy_is_for(&oq_remedies[i], g->base.recipe.command) ||
+            oq_remedies[i].of_runtime ||
+            (oq_remedies[i].leaves_float && is_good(g)))
             continue;
         if (g->out->causes.n > 0 && (g->taken[i] || g->row_gain[i] < HARMFUL))
             continue;
-        if (budget_left(g) <= 0) {
+        if (is_budget_over(g)) {
             g->out->late = true;
             break;
         }
@@ -233,6 +256,12 @@ static onq_code try_round(oq_diagnosing *g, onq_error *err) {
             best = fmax(best, g->out->tries.v[n].made.sqnr);
     }
     return ONQ_OK;
+}
+
+/* The share of the best gain that a try needs to be taken before those that come after it. */
+static double share_needed(const oq_try *t) {
+    const oq_remedy *r = t->row < oq_remedy_count ? &oq_remedies[t->row] : NULL;
+    return r == NULL ? NEARLY : r->is_sure ? 0 : r->is_free ? FREE : NEARLY;
 }
 
 /* The try since `first` that gains most, or an earlier row that gains nearly as much; NULL. */
@@ -245,7 +274,8 @@ static oq_try *best_try(const oq_diagnosing *g, size_t first) {
             best = fmax(best, gain_over(g->current.sqnr, &x->tries.v[i].made));
     for (size_t i = first; i < x->tries.n; i++)
         if (is_worth(g, &x->tries.v[i]) &&
-            gain_over(g->current.sqnr, &x->tries.v[i].made) >= NEARLY * best)
+            gain_over(g->current.sqnr, &x->tries.v[i].made) >=
+                share_needed(&x->tries.v[i]) * best)
             return &x->tries.v[i];
     return NULL;
 }
@@ -262,7 +292,7 @@ static const char *kept(oq_diagnosing *g, oq_buf *b) {
 static onq_code add_cause(oq_diagnosing *g, const oq_try *t, onq_error *err) {
     oq_cause c = {.cause = t->cause, .before = g->current.sqnr, .made = t->made};
     OQ_SCRATCH_BUF(b, &g->job->env->alloc);
-    OQ_TRY(oq_remedy_say(g, t, &b, err));
+    OQ_TRY(oq_remedy_say(g, t, &b, &c.row, err));
     c.text = kept(g, &b);
     oq_again_text(&t->how, g->d->truth->path, "better.onnx", &b);
     c.command = kept(g, &b);
@@ -296,6 +326,21 @@ static onq_code blame_constants(oq_diagnosing *g, onq_error *err) {
     return take(g, &copy, err);
 }
 
+/* What only the runtime does is measured apart (kernels.c), so it is looked at before parameters. */
+static onq_code blame_runtime(oq_diagnosing *g, onq_error *err) {
+    const size_t first = g->out->tries.n;
+    if (g->again.path == NULL || oq_debug_kernel_gap(g->d) == NULL)
+        return ONQ_OK;
+    for (size_t i = 0; i < oq_remedy_count; i++)
+        if (oq_remedies[i].of_runtime)
+            OQ_TRY(try_remedy(g, i, err));
+    const oq_try *t = best_try(g, first);
+    if (t == NULL)
+        return ONQ_OK;
+    const oq_try copy = *t;
+    return take(g, &copy, err);
+}
+
 static onq_code find_causes(oq_diagnosing *g, onq_error *err) {
     if (g->out->causes.n == 0 && g->out->tries.n > 0 && is_worth(g, &g->out->tries.v[0]))
         OQ_TRY(take(g, &g->out->tries.v[0], err));
@@ -325,13 +370,12 @@ static onq_code diagnose(oq_diagnosing *g, onq_error *err) {
     x->grade = oq_verify_grade_text(grade);
     x->done = true;
     g->current = x->now;
-    if (strcmp(g->base.recipe.command, "static") != 0)
-        return ONQ_OK;
     const bool constants = oq_remedy_has_constants(g);
     if (x->now.sqnr < ENOUGH || isnan(x->now.sqnr) || constants)
         OQ_TRY(make_again(g, err));
     if (constants)
         OQ_TRY(blame_constants(g, err));
+    OQ_TRY(blame_runtime(g, err));
     if (g->rescaled && x->now.sqnr >= GOOD && g->again.sqnr > x->now.sqnr)
         g->current = g->again; /* remedies are measured against what they are put on */
     OQ_TRY(find_causes(g, err));
@@ -339,14 +383,13 @@ static onq_code diagnose(oq_diagnosing *g, onq_error *err) {
     return ONQ_OK;
 }
 
-onq_code oq_debug_causes(oq_job *job, oq_debug *d, const oq_debug_run *run, double seconds,
-                         oq_diagnosis *out, onq_error *err) {
+onq_code oq_debug_causes(oq_job *job, oq_debug *d, const oq_debug_run *run, oq_diagnosis *out,
+                         onq_error *err) {
     oq_diagnosing g = {.job = job,
                        .d = d,
                        .run = run,
                        .out = out,
                        .began = oq_seconds(),
-                       .pass_seconds = seconds,
                        .same_ranges = true,
                        .again = {.sqnr = NAN, .agreement = NAN, .macs = NAN}};
     oq_summary *s = OQ_NEW(&job->arena, oq_summary);

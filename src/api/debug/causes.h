@@ -4,7 +4,7 @@
  * What is named was tried. The model is made again with the options that it shows; if that is much
  * better, the parameters in the file are at fault, and the tensors whose parameters differ say
  * where. Otherwise the rows of a table of remedies are made and measured one after another, within
- * a budget of time. The remedy that gains most, or a simpler one that gains nearly as much, gives
+ * a budget that counts runs, so that what is found does not depend on the machine. The remedy that gains most, or a simpler one that gains nearly as much, gives
  * the cause; others are tried on top of it.
  */
 #pragma once
@@ -27,6 +27,7 @@ typedef struct oq_cause {
     const char *cause;
     const char *text;    /* a sentence or two, with what shows it */
     const char *command; /* against it and those before it; one command a line */
+    uint32_t row;        /* of oq_debug that shows it: a weight, then activations; OQ_NO_ROW */
     double before;       /* dB of the worst output without the remedy */
     oq_remade made;      /* with it */
 } oq_cause;
@@ -43,9 +44,8 @@ typedef struct oq_diagnosis {
     OQ_VEC(oq_cause) causes; /* the first gains most; none: no remedy gains much */
 } oq_diagnosis;
 
-/* Call after oq_debug_rank. Texts live in the job's arena. `seconds`: of one pass of the float
- * model over the samples, from which the budget follows. */
-onq_code oq_debug_causes(struct oq_job *job, oq_debug *d, const oq_debug_run *run, double seconds,
+/* Call after oq_debug_rank. Texts live in the job's arena. */
+onq_code oq_debug_causes(struct oq_job *job, oq_debug *d, const oq_debug_run *run,
                          oq_diagnosis *out, onq_error *err);
 void oq_diagnosis_text(const oq_diagnosis *x, oq_buf *out);
 void oq_diagnosis_json(const oq_diagnosis *x, oq_jw *w);

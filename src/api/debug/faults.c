@@ -64,7 +64,7 @@ static void say_act(const oq_debug_act *a, const oq_debug_act *b, oq_buf *out) {
 /* The first row of the ranking that differs; fills the counts. */
 static uint32_t worst_row(comparing *c) {
     const oq_debug *d = c->given;
-    uint32_t found = UINT32_MAX;
+    uint32_t found = OQ_NO_ROW;
     for (size_t i = 0; i < d->n_ranking; i++) {
         const uint32_t at = d->ranking[i];
         bool other = false;
@@ -80,13 +80,13 @@ static uint32_t worst_row(comparing *c) {
             c->n_other += other;
             c->n_clipped += other && a->seen > 0 && 1000 * a->clipped > a->seen;
         }
-        if (other && found == UINT32_MAX)
+        if (other && found == OQ_NO_ROW)
             found = at;
     }
     return found;
 }
 
-static void say(comparing *c, oq_buf *out) {
+static uint32_t say(comparing *c, oq_buf *out) {
     const oq_debug *d = c->given;
     const uint32_t at = worst_row(c);
     if (c->n_acts > 3 && 3 * c->n_other > c->n_acts)
@@ -95,7 +95,7 @@ static void say(comparing *c, oq_buf *out) {
                     "range than the samples give, and %zu of them clip values. The model was "
                     "calibrated with other samples, with other preprocessing or by another method.",
                     c->n_other, c->n_acts, c->n_clipped);
-    else if (at == UINT32_MAX)
+    else if (at == OQ_NO_ROW)
         oq_buf_adds(out, "The model is not what its own options make of the float model.");
     else if (at < d->weights.n)
         say_weight(&d->weights.v[at],
@@ -103,9 +103,11 @@ static void say(comparing *c, oq_buf *out) {
     else
         say_act(&d->acts.v[at - d->weights.n],
                 &c->again->acts.v[oq_map_find(&c->acts, d->acts.v[at - d->weights.n].name)], out);
+    return at;
 }
 
-static onq_code compare(const oq_diagnosing *g, oq_debug *again, oq_buf *out, onq_error *err) {
+static onq_code compare(const oq_diagnosing *g, oq_debug *again, oq_buf *out, uint32_t *row,
+                        onq_error *err) {
     comparing c = {.given = g->d, .again = again};
     OQ_TRY(oq_debug_match(again, err));
     OQ_TRY(oq_debug_weights(again, err));
@@ -117,17 +119,18 @@ static onq_code compare(const oq_diagnosing *g, oq_debug *again, oq_buf *out, on
     for (uint32_t i = 0; i < again->acts.n; i++)
         if (!oq_map_put(&c.acts, again->acts.v[i].name, i))
             return oq_fail_nomem(err);
-    say(&c, out);
+    *row = say(&c, out);
     return ONQ_OK;
 }
 
-onq_code oq_fault_say(const oq_diagnosing *g, const oq_try *t, oq_buf *out, onq_error *err) {
+onq_code oq_fault_say(const oq_diagnosing *g, const oq_try *t, oq_buf *out, uint32_t *row,
+                      onq_error *err) {
     const oq_open_options how = {.data_root = oq_opt_str(g->job->opts, "data_root")};
     oq_model *m = NULL;
     oq_debug again;
     OQ_TRY(oq_model_open(g->job->env, t->made.path, &how, &m, err));
     oq_debug_init(&again, g->job->env, g->d->truth, m);
-    const onq_code rc = compare(g, &again, out, err);
+    const onq_code rc = compare(g, &again, out, row, err);
     oq_debug_release(&again);
     oq_model_free(m);
     return rc;

@@ -6,6 +6,7 @@
 
 #include "api/debug/remedies.h"
 
-/* Names the worst tensor whose parameters differ in the model that `t` made; without one, says that
- * they differ as a whole. */
-onq_code oq_fault_say(const oq_diagnosing *g, const oq_try *t, oq_buf *out, onq_error *err);
+/* Names the worst tensor whose parameters differ in the model that `t` made, and gives its row (as
+ * oq_remedy.say does); without one, says that they differ as a whole. */
+onq_code oq_fault_say(const oq_diagnosing *g, const oq_try *t, oq_buf *out, uint32_t *row,
+                      onq_error *err);

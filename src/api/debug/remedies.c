@@ -8,6 +8,7 @@
 #include "onnx/operators.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 typedef OQ_VEC(oq_str) names;
 
@@ -22,6 +23,14 @@ static void say_name(oq_buf *out, oq_str name) {
     oq_buf_addc(out, '\'');
     oq_buf_add_safe(out, name.n > 60 ? (oq_str){name.p + name.n - 60, 60} : name);
     oq_buf_addc(out, '\'');
+}
+
+static uint32_t weight_row(const oq_diagnosing *g, const oq_debug_weight *w) {
+    return w != NULL ? (uint32_t)(w - g->d->weights.v) : OQ_NO_ROW;
+}
+
+static uint32_t act_row(const oq_diagnosing *g, const oq_debug_act *a) {
+    return a != NULL ? (uint32_t)(g->d->weights.n + (size_t)(a - g->d->acts.v)) : OQ_NO_ROW;
 }
 
 /* ---- the float model is not prepared ---- */
@@ -69,7 +78,7 @@ static onq_code prepare_float(oq_diagnosing *g, oq_again *how, const char **inpu
     return ONQ_OK;
 }
 
-static void say_prepare(const oq_diagnosing *g, const oq_try *t, oq_buf *out) {
+static uint32_t say_prepare(const oq_diagnosing *g, const oq_try *t, oq_buf *out) {
     const unprepared u = look_at(g->d);
     (void)t;
     oq_buf_adds(out, "The float model was not prepared: ");
@@ -82,6 +91,7 @@ static void say_prepare(const oq_diagnosing *g, const oq_try *t, oq_buf *out) {
         oq_buf_addf(out, "%s%zu BatchNormalization node%s not folded into the weights",
                     u.constants > 0 ? ", and " : "", u.norms, u.norms == 1 ? " is" : "s are");
     oq_buf_adds(out, ".");
+    return OQ_NO_ROW;
 }
 
 /* ---- weights ---- */
@@ -98,7 +108,7 @@ static onq_code has_tensor_weights(oq_diagnosing *g, oq_again *how, const char *
     return ONQ_OK;
 }
 
-static void say_per_channel(const oq_diagnosing *g, const oq_try *t, oq_buf *out) {
+static uint32_t say_per_channel(const oq_diagnosing *g, const oq_try *t, oq_buf *out) {
     const oq_debug_weight *worst = NULL;
     size_t n = 0;
     (void)t;
@@ -119,6 +129,7 @@ static void say_per_channel(const oq_diagnosing *g, const oq_try *t, oq_buf *out
         oq_buf_adds(out, " on average");
     }
     oq_buf_adds(out, ".");
+    return weight_row(g, worst);
 }
 
 /* ---- ranges of activations ---- */
@@ -141,13 +152,14 @@ static onq_code has_mask(oq_diagnosing *g, oq_again *how, const char **input, bo
     return ONQ_OK;
 }
 
-static void say_mask(const oq_diagnosing *g, const oq_try *t, oq_buf *out) {
+static uint32_t say_mask(const oq_diagnosing *g, const oq_try *t, oq_buf *out) {
     const oq_debug_act *a = worst_act(g, 1u << OQ_DEBUG_MASK);
     (void)t;
     oq_buf_adds(out, "A mask stretches the range of ");
     say_name(out, a->name);
     oq_buf_addf(out, " to %.3g; the other values lie between %.3g and %.3g and share few steps.",
                 a->q_lo, (double)a->lo, (double)a->hi);
+    return act_row(g, a);
 }
 
 static onq_code is_symmetric(oq_diagnosing *g, oq_again *how, const char **input, bool *applies,
@@ -157,7 +169,7 @@ static onq_code is_symmetric(oq_diagnosing *g, oq_again *how, const char **input
     return ONQ_OK;
 }
 
-static void say_symmetric(const oq_diagnosing *g, const oq_try *t, oq_buf *out) {
+static uint32_t say_symmetric(const oq_diagnosing *g, const oq_try *t, oq_buf *out) {
     const oq_debug_act *a = worst_act(g, 1u << OQ_DEBUG_SKEWED);
     (void)t;
     oq_buf_adds(out, "The ranges of activations are symmetric about zero, but the values are not");
@@ -167,11 +179,12 @@ static void say_symmetric(const oq_diagnosing *g, const oq_try *t, oq_buf *out) 
         oq_buf_adds(out, " is not used");
     }
     oq_buf_adds(out, ".");
+    return act_row(g, a);
 }
 
 #define STRETCHED (1u << OQ_DEBUG_WIDE | 1u << OQ_DEBUG_OUTLIERS)
 
-static void say_ranges(const oq_diagnosing *g, const oq_try *t, oq_buf *out) {
+static uint32_t say_ranges(const oq_diagnosing *g, const oq_try *t, oq_buf *out) {
     const oq_debug_act *a = worst_act(g, STRETCHED);
     (void)t;
     oq_buf_adds(out, "A few large values stretch the ranges of activations");
@@ -183,6 +196,7 @@ static void say_ranges(const oq_diagnosing *g, const oq_try *t, oq_buf *out) {
                     a->q_lo, a->q_hi, sqrt(a->local.xx / (double)a->local.n));
     }
     oq_buf_adds(out, ".");
+    return act_row(g, a);
 }
 
 /* ---- nodes that are left float ---- */
@@ -222,7 +236,7 @@ static onq_code leave_inputs(oq_diagnosing *g, oq_again *how, const char **input
     return exclude(g, how, &v, "nodes_to_exclude", applies, err);
 }
 
-static void say_inputs(const oq_diagnosing *g, const oq_try *t, oq_buf *out) {
+static uint32_t say_inputs(const oq_diagnosing *g, const oq_try *t, oq_buf *out) {
     const oq_debug_act *worst = NULL;
     (void)t;
     for (size_t i = 0; i < g->d->acts.n; i++) {
@@ -242,6 +256,7 @@ static void say_inputs(const oq_diagnosing *g, const oq_try *t, oq_buf *out) {
         say_db(out, worst->verdict.own);
     }
     oq_buf_adds(out, ".");
+    return act_row(g, worst);
 }
 
 /* Marks the nodes that a node depends on. */
@@ -298,7 +313,20 @@ static onq_code leave_all_before(oq_diagnosing *g, oq_again *how, const char **i
     return leave_before(g, how, true, applies, err);
 }
 
-static void say_amplified(const oq_diagnosing *g, const oq_try *t, oq_buf *out) {
+/* The quantized tensor that the node reads and that loses most. */
+static const oq_debug_act *act_into(const oq_diagnosing *g, const oq_node *n) {
+    const oq_debug_act *worst = NULL;
+    for (size_t i = 0; i < g->d->acts.n; i++) {
+        const oq_debug_act *a = &g->d->acts.v[i];
+        for (size_t k = 0; k < n->input.n && a->truth.p != NULL; k++)
+            if (oq_str_eq(n->input.v[k], a->truth) &&
+                (worst == NULL || a->verdict.own < worst->verdict.own))
+                worst = a;
+    }
+    return worst;
+}
+
+static uint32_t say_amplified(const oq_diagnosing *g, const oq_try *t, oq_buf *out) {
     const oq_amplifier *x = &g->amplifiers.v[0];
     const oq_node *n = g->d->truth_index.graph->node.v[x->node];
     (void)t;
@@ -309,6 +337,7 @@ static void say_amplified(const oq_diagnosing *g, const oq_try *t, oq_buf *out) 
     oq_buf_adds(out, " before it and ");
     say_db(out, x->after);
     oq_buf_adds(out, " after it. The nodes before it must stay float.");
+    return act_row(g, act_into(g, n));
 }
 
 /* Operators that compute without being products, as far as they are quantized. */
@@ -331,23 +360,25 @@ static onq_code leave_arithmetic(oq_diagnosing *g, oq_again *how, const char **i
     return exclude(g, how, &v, "op_types_to_exclude", applies, err);
 }
 
-static void say_arithmetic(const oq_diagnosing *g, const oq_try *t, oq_buf *out) {
+static uint32_t say_arithmetic(const oq_diagnosing *g, const oq_try *t, oq_buf *out) {
     const char *types = oq_recipe_get(&t->how.recipe, "op_types_to_exclude");
     (void)g;
     oq_buf_adds(out, "8 bits are too few for the results of ");
     oq_buf_adds(out, types != NULL ? types : "operators between the products");
     oq_buf_adds(out, ", which join or scale tensors of different sizes.");
+    return OQ_NO_ROW;
 }
 
-static void say_outputs(const oq_diagnosing *g, const oq_try *t, oq_buf *out) {
+static uint32_t say_outputs(const oq_diagnosing *g, const oq_try *t, oq_buf *out) {
     (void)g, (void)t;
     oq_buf_adds(out, "8 bits are too few for the outputs of MatMul and Gemm and for the arithmetic "
                      "between them; only their inputs and weights should be integers.");
+    return OQ_NO_ROW;
 }
 
 /* ---- channels ---- */
 
-static void say_channels(const oq_diagnosing *g, const oq_try *t, oq_buf *out) {
+static uint32_t say_channels(const oq_diagnosing *g, const oq_try *t, oq_buf *out) {
     const oq_debug_act *a = worst_act(g, STRETCHED | 1u << OQ_DEBUG_FEW_BITS);
     (void)t;
     oq_buf_adds(out, "The channels of activations differ much in size, and share one range");
@@ -356,6 +387,101 @@ static void say_channels(const oq_diagnosing *g, const oq_try *t, oq_buf *out) {
         say_name(out, a->name);
     }
     oq_buf_adds(out, ".");
+    return act_row(g, a);
+}
+
+/* ---- what only the runtime does ---- */
+
+static onq_code saturates(oq_diagnosing *g, oq_again *how, const char **input, bool *applies,
+                          onq_error *err) {
+    (void)how, (void)input, (void)err;
+    *applies = oq_debug_kernel_loss(g->d) != NULL;
+    return ONQ_OK;
+}
+
+static void say_gap(const oq_diagnosing *g, oq_buf *out) {
+    const oq_debug_output *o = oq_debug_kernel_gap(g->d);
+    if (o == NULL)
+        return;
+    oq_buf_adds(out, ": ");
+    say_db(out, oq_sums_sqnr(&o->optimised));
+    oq_buf_adds(out, " in a default session and ");
+    say_db(out, oq_sums_sqnr(&o->beside));
+    oq_buf_adds(out, " without its optimisations");
+}
+
+static uint32_t say_saturates(const oq_diagnosing *g, const oq_try *t, oq_buf *out) {
+    (void)t;
+    oq_buf_adds(out, "Sums of the runtime's kernels saturate on this CPU");
+    say_gap(g, out);
+    oq_buf_adds(out, ".");
+    return OQ_NO_ROW;
+}
+
+/* Nodes that were left float, and the runtime makes integers of them. */
+static onq_code requantizes(oq_diagnosing *g, oq_again *how, const char **input, bool *applies,
+                            onq_error *err) {
+    (void)input, (void)err;
+    *applies = oq_debug_kernel_loss(g->d) == NULL && oq_debug_kernel_gap(g->d) != NULL &&
+               oq_recipe_get(&how->recipe, "nodes_to_exclude") != NULL;
+    return ONQ_OK;
+}
+
+static uint32_t say_requantizes(const oq_diagnosing *g, const oq_try *t, oq_buf *out) {
+    (void)t;
+    oq_buf_adds(out, "The runtime quantizes weights that were left float, because their neighbours "
+                     "are quantized");
+    say_gap(g, out);
+    oq_buf_adds(out, ".");
+    return OQ_NO_ROW;
+}
+
+/* ---- weights of few bits ---- */
+
+/* True if the option would become more, or with `less` smaller, than the model has. */
+static bool changes(const oq_again *how, const char *option, long to, bool less) {
+    const char *now = oq_recipe_get(&how->recipe, option);
+    const long v = now != NULL ? strtol(now, NULL, 10) : 0;
+    return v > 0 && (less ? v > to : v < to);
+}
+
+static onq_code has_fewer_than_4(oq_diagnosing *g, oq_again *how, const char **input, bool *applies,
+                                 onq_error *err) {
+    (void)g, (void)input, (void)err;
+    *applies = changes(how, "bits", 4, false);
+    return ONQ_OK;
+}
+
+static onq_code has_fewer_than_8(oq_diagnosing *g, oq_again *how, const char **input, bool *applies,
+                                 onq_error *err) {
+    (void)g, (void)input, (void)err;
+    *applies = changes(how, "bits", 8, false);
+    return ONQ_OK;
+}
+
+static onq_code has_large_blocks(oq_diagnosing *g, oq_again *how, const char **input, bool *applies,
+                                 onq_error *err) {
+    (void)g, (void)input, (void)err;
+    *applies = changes(how, "block_size", 32, true);
+    return ONQ_OK;
+}
+
+static uint32_t say_few_bits(const oq_diagnosing *g, const oq_try *t, oq_buf *out) {
+    const oq_debug_weight *worst = NULL;
+    (void)t;
+    for (size_t i = 0; i < g->d->weights.n; i++)
+        if (worst == NULL || g->d->weights.v[i].sqnr < worst->sqnr)
+            worst = &g->d->weights.v[i];
+    oq_buf_adds(out, "The weights have too few bits");
+    if (worst != NULL) {
+        oq_buf_addf(out, ": %lld in blocks of %llu leave an SQNR of ", (long long)worst->bits,
+                    (unsigned long long)worst->block);
+        say_db(out, worst->sqnr);
+        oq_buf_adds(out, " in ");
+        say_name(out, worst->name);
+    }
+    oq_buf_adds(out, ".");
+    return weight_row(g, worst);
 }
 
 /* ---- the table ---- */
@@ -364,14 +490,31 @@ static void say_channels(const oq_diagnosing *g, const oq_try *t, oq_buf *out) {
 #define LEAVE .same_ranges = true, .leaves_float = true
 
 const oq_remedy oq_remedies[] = {
-    {"not_prepared", .is_free = true, .prepare = prepare_float, .say = say_prepare},
+    {"not_prepared",
+     .commands = OQ_FOR_STATIC | OQ_FOR_DYNAMIC,
+     .is_free = true,
+     .prepare = prepare_float,
+     .say = say_prepare},
+    {"saturation",
+     {{"saturation_safe", NULL}},
+     SAME,
+     .of_runtime = true,
+     .prepare = saturates,
+     .say = say_saturates},
+    {"requantized",
+     {{"keep_excluded_float", NULL}},
+     SAME,
+     .of_runtime = true,
+     .prepare = requantizes,
+     .say = say_requantizes},
     {"per_channel",
      {{"per_channel", NULL}},
+     .commands = OQ_FOR_STATIC | OQ_FOR_DYNAMIC,
      SAME,
      .is_free = true,
      .prepare = has_tensor_weights,
      .say = say_per_channel},
-    {"mask", {{"masks", "float"}}, .prepare = has_mask, .say = say_mask},
+    {"mask", {{"masks", "float"}}, .is_sure = true, .prepare = has_mask, .say = say_mask},
     {"symmetric", .drops = "activation_symmetric", SAME, .is_free = true, .prepare = is_symmetric,
      .say = say_symmetric},
     {"stretched_ranges", {{"calibration_method", "mse"}}, .say = say_ranges},
@@ -386,6 +529,21 @@ const oq_remedy oq_remedies[] = {
     {"channels", {{"outlier_channels", "8"}}, .say = say_channels},
     {"arithmetic", LEAVE, .prepare = leave_arithmetic, .say = say_arithmetic},
     {"outputs", {{"op_set", "noout"}}, LEAVE, .say = say_outputs},
+    {"few_bits",
+     {{"block_size", "32"}},
+     .commands = OQ_FOR_NBITS,
+     .prepare = has_large_blocks,
+     .say = say_few_bits},
+    {"few_bits",
+     {{"bits", "4"}},
+     .commands = OQ_FOR_NBITS,
+     .prepare = has_fewer_than_4,
+     .say = say_few_bits},
+    {"few_bits",
+     {{"bits", "8"}},
+     .commands = OQ_FOR_NBITS,
+     .prepare = has_fewer_than_8,
+     .say = say_few_bits},
 };
 const size_t oq_remedy_count = OQ_COUNT(oq_remedies);
 
@@ -411,15 +569,24 @@ onq_code oq_remedy_apply(oq_diagnosing *g, const oq_remedy *r, oq_again *how, co
         drop_option(&how->recipe, r->drops);
     for (size_t i = 0; *applies && i < OQ_COUNT(r->options) && r->options[i].name != NULL; i++) {
         *applies = !has_option(&how->recipe, &r->options[i]);
+        drop_option(&how->recipe, r->options[i].name);
         OQ_TRY(oq_recipe_add(&how->recipe, &g->job->arena, r->options[i].name, r->options[i].value,
                              err));
     }
     return ONQ_OK;
 }
 
-onq_code oq_remedy_say(const oq_diagnosing *g, const oq_try *t, oq_buf *out, onq_error *err) {
+bool oq_remedy_is_for(const oq_remedy *r, const char *command) {
+    const unsigned bit = strcmp(command, "dynamic") == 0 ? OQ_FOR_DYNAMIC
+                         : strcmp(command, "nbits") == 0 ? OQ_FOR_NBITS
+                                                         : OQ_FOR_STATIC;
+    return ((r->commands != 0 ? r->commands : OQ_FOR_STATIC) & bit) != 0;
+}
+
+onq_code oq_remedy_say(const oq_diagnosing *g, const oq_try *t, oq_buf *out, uint32_t *row,
+                       onq_error *err) {
     if (t->row == oq_remedy_count)
-        return oq_fault_say(g, t, out, err);
-    oq_remedies[t->row].say(g, t, out);
+        return oq_fault_say(g, t, out, row, err);
+    *row = oq_remedies[t->row].say(g, t, out);
     return ONQ_OK;
 }

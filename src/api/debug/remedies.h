@@ -13,7 +13,8 @@ typedef struct oq_diagnosing {
     oq_debug *d;
     const oq_debug_run *run;
     oq_diagnosis *out;
-    double began, pass_seconds;
+    double began;
+    uint64_t n_runs; /* of samples that tries took: calibrating and measuring */
     oq_remaker maker;
     oq_again base;     /* what makes the model as it is */
     const char *input; /* the file that its recipe reads */
@@ -27,19 +28,29 @@ typedef struct oq_diagnosing {
     size_t n_tried;
 } oq_diagnosing;
 
+/* Commands whose models a remedy is for. */
+enum { OQ_FOR_STATIC = 1, OQ_FOR_DYNAMIC = 2, OQ_FOR_NBITS = 4 };
+
+/* No row of the table shows the cause. */
+#define OQ_NO_ROW UINT32_MAX
+
 typedef struct oq_remedy {
     const char *cause;
     oq_recipe_option options[2]; /* name NULL: no more */
     const char *drops;           /* an option of the recipe that goes; or NULL */
+    unsigned commands;           /* OQ_FOR_...; 0: static */
     bool same_ranges;            /* the graph and the way to find ranges stay */
     bool is_free;                /* it costs no speed: a small gain is worth it */
+    bool is_sure;                /* what shows it leaves no doubt: it is named if it gains at all */
+    bool of_runtime;             /* against what kernels of the runtime add */
     bool leaves_float;           /* fewer nodes are quantized: less noise costs speed */
     /* Asked first, may be NULL: whether the remedy makes sense for the model, with options and
      * files that follow from it. */
     onq_code (*prepare)(oq_diagnosing *g, oq_again *how, const char **input, bool *applies,
                         onq_error *err);
-    /* Writes a sentence that names the cause and what shows it. */
-    void (*say)(const oq_diagnosing *g, const oq_try *t, oq_buf *out);
+    /* Writes a sentence that names the cause and what shows it. Returns the weight or, after the
+     * weights, the activation of `d` that shows it best, or OQ_NO_ROW. */
+    uint32_t (*say)(const oq_diagnosing *g, const oq_try *t, oq_buf *out);
 } oq_remedy;
 
 extern const oq_remedy oq_remedies[];
@@ -50,4 +61,7 @@ onq_code oq_remedy_apply(oq_diagnosing *g, const oq_remedy *r, oq_again *how, co
                          bool *applies, onq_error *err);
 /* True if products of the quantized model have their weights in Constant nodes. */
 bool oq_remedy_has_constants(const oq_diagnosing *g);
-onq_code oq_remedy_say(const oq_diagnosing *g, const oq_try *t, oq_buf *out, onq_error *err);
+/* True if the row is for the command of the recipe. */
+bool oq_remedy_is_for(const oq_remedy *r, const char *command);
+onq_code oq_remedy_say(const oq_diagnosing *g, const oq_try *t, oq_buf *out, uint32_t *row,
+                       onq_error *err);

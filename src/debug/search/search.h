@@ -71,7 +71,7 @@ typedef struct oq_debug_target {
 } oq_debug_target;
 
 /* True for a float operator between pairs: it reads dequantized tensors, and either gives its result
- * to a quantizer or has a dequantized weight. */
+ * to a quantizer or has a dequantized weight. A product with a float weight was left float. */
 bool oq_debug_is_quantized(const oq_index *ix, const oq_node *n);
 /* `s` lives in d's arena. Call after oq_debug_match. The sources are read from their beginning. */
 onq_code oq_debug_run_search(oq_debug *d, const oq_debug_run *run, const oq_debug_target *t,

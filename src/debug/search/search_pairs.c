@@ -25,9 +25,16 @@ static bool goes_into_q(const oq_index *ix, const oq_node *n) {
     return false;
 }
 
+/* A product that was left float among quantized nodes: its weight is a float constant. */
+static bool has_float_weight(const oq_index *ix, const oq_node *n) {
+    const oq_op_traits *t = oq_op_traits_of(n->op_type);
+    const int slot = t->product != OQ_NO_PRODUCT ? oq_op_slot(t->weight) : -1;
+    return slot >= 0 && oq_index_constant(ix, oq_node_input(n, (size_t)slot)) != NULL;
+}
+
 bool oq_debug_is_quantized(const oq_index *ix, const oq_node *n) {
     bool reads = false, weight = false;
-    if (oq_node_is_pair(n))
+    if (oq_node_is_pair(n) || has_float_weight(ix, n))
         return false;
     for (size_t k = 0; k < n->input.n; k++) {
         const oq_node *from = oq_index_producer(ix, n->input.v[k]);

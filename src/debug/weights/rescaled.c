@@ -13,11 +13,13 @@
 #include "samples/agreement.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 #define SUSPECT 18.0 /* dB: below, a weight is looked at */
 #define FOUND   20.0 /* dB: what factors must explain, and ... */
 #define BETTER  8.0  /* ... how much better than without */
 #define UNEVEN  1.2  /* factors differ by this: one for all is a wrong scale */
+#define SHARE   8    /* one in so many channels at least: fewer are wrong scales of channels */
 #define TURNS   4
 
 typedef struct matrix {
@@ -74,13 +76,21 @@ static double left_over(const matrix *m) {
     return oq_signal_to_noise(signal, noise);
 }
 
-static bool is_uneven(const double *v, uint64_t n) {
-    double low = INFINITY, high = 0;
-    for (uint64_t i = 0; i < n; i++) {
-        low = fmin(low, fabs(v[i]));
-        high = fmax(high, fabs(v[i]));
-    }
-    return high > UNEVEN * low;
+static int by_size(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* True if many of the factors differ from the middle one. Sorts them. */
+static bool is_uneven(double *v, uint64_t n) {
+    uint64_t differ = 0;
+    for (uint64_t i = 0; i < n; i++)
+        v[i] = fabs(v[i]);
+    qsort(v, n, sizeof *v, by_size);
+    const double middle = v[n / 2];
+    for (uint64_t i = 0; i < n; i++)
+        differ += v[i] > UNEVEN * middle || UNEVEN * v[i] < middle;
+    return differ > 0 && differ * SHARE >= n;
 }
 
 static onq_code look_at(oq_debug *d, oq_debug_weight *w, matrix *m, oq_arena *a, onq_error *err) {
