@@ -4,7 +4,7 @@
  *
  *     OQ_TRY(oq_learn_begin(&n, &how, layers, layer, n_samples, err));
  *     if (n.able)
- *         ... oq_learn_truth for each sample, then oq_learn_made for each sample
+ *         ... if (n.aims) oq_learn_truth for each sample; then oq_learn_made for each sample
  *         OQ_TRY(oq_learn_end(&n, err));
  *     oq_learn_release(&n);
  */
@@ -18,9 +18,6 @@ typedef struct oq_learn_how {
     oq_pool *pool;
     const onq_allocator *alloc;
     bool reduced; /* weights have one bit less */
-    double ridge; /* of the target; see oq_round_target */
-    double damp;
-    unsigned sweeps;
 } oq_learn_how;
 
 typedef struct oq_learn {
@@ -28,6 +25,7 @@ typedef struct oq_learn {
     oq_layers *layers;
     const oq_layer *layer;
     bool able;      /* the layer is one that this can round */
+    bool aims;      /* at weights that make up for what its inputs lost: coarse ones do */
     oq_arena arena; /* of this layer */
     oq_rows rows;
     oq_hessian *hessians; /* by group */

@@ -9,11 +9,6 @@
 #include "quantize/refine/learn.h"
 #include "quantize/refine/means.h"
 
-/* Of learned rounding (solve.h). With a ridge of 0.05 the weights learned the samples by heart. */
-#define RIDGE  0.3
-#define DAMP   0.01
-#define SWEEPS 3
-
 typedef struct refiner {
     oq_refine_job *job;
     oq_arena arena;
@@ -123,32 +118,6 @@ static onq_code correct_layer(refiner *r, onq_error *err) {
 
 /* ---- learned rounding ---- */
 
-static onq_code learn_truth(void *ctx, size_t sample, const oq_datum *d, onq_error *err) {
-    refiner *r = ctx;
-    return oq_learn_truth(&r->learn, sample, d, err);
-}
-
-static onq_code learn_made(void *ctx, size_t sample, const oq_datum *d, onq_error *err) {
-    refiner *r = ctx;
-    return oq_learn_made(&r->learn, sample, d, err);
-}
-
-static onq_code learn_layer(refiner *r, onq_error *err) {
-    const oq_layer *l = &r->layers.all.v[r->layer];
-    onq_code rc =
-        oq_learn_begin(&r->learn, &r->how, &r->layers, l, oq_stepper_samples(r->stepper), err);
-    if (rc == ONQ_OK && r->learn.able)
-        rc = oq_stepper_go(r->floats, r->layer, &l->truth_input, 1, learn_truth, r, err);
-    if (rc == ONQ_OK && r->learn.able)
-        rc = oq_stepper_go(r->stepper, r->layer, &l->input, 1, learn_made, r, err);
-    if (rc == ONQ_OK && r->learn.able)
-        rc = oq_learn_end(&r->learn, err);
-    r->job->n_learned += rc == ONQ_OK && r->learn.able;
-    r->job->n_unable += rc == ONQ_OK && !r->learn.able;
-    oq_learn_release(&r->learn);
-    return rc != ONQ_OK ? oq_error_in(err, rc, "layer '%.*s'", OQ_STR(oq_node_label(l->node))) : rc;
-}
-
 /* A stepper through the quantized model, or through the float one. */
 static onq_code make_stepper(refiner *r, bool floats, oq_stepper **out, onq_error *err) {
     const size_t n = r->layers.all.n;
@@ -167,19 +136,43 @@ static onq_code make_stepper(refiner *r, bool floats, oq_stepper **out, onq_erro
     return oq_stepper_new(&o, r->job->source, out, err);
 }
 
+static onq_code learn_truth(void *ctx, size_t sample, const oq_datum *d, onq_error *err) {
+    refiner *r = ctx;
+    return oq_learn_truth(&r->learn, sample, d, err);
+}
+
+static onq_code learn_made(void *ctx, size_t sample, const oq_datum *d, onq_error *err) {
+    refiner *r = ctx;
+    return oq_learn_made(&r->learn, sample, d, err);
+}
+
+static onq_code learn_layer(refiner *r, onq_error *err) {
+    const oq_layer *l = &r->layers.all.v[r->layer];
+    onq_code rc =
+        oq_learn_begin(&r->learn, &r->how, &r->layers, l, oq_stepper_samples(r->stepper), err);
+    if (rc == ONQ_OK && r->learn.aims && r->floats == NULL)
+        rc = make_stepper(r, true, &r->floats, err);
+    if (rc == ONQ_OK && r->learn.aims)
+        rc = oq_stepper_go(r->floats, r->layer, &l->truth_input, 1, learn_truth, r, err);
+    if (rc == ONQ_OK && r->learn.able)
+        rc = oq_stepper_go(r->stepper, r->layer, &l->input, 1, learn_made, r, err);
+    if (rc == ONQ_OK && r->learn.able)
+        rc = oq_learn_end(&r->learn, err);
+    r->job->n_learned += rc == ONQ_OK && r->learn.able;
+    r->job->n_unable += rc == ONQ_OK && !r->learn.able;
+    oq_learn_release(&r->learn);
+    return rc != ONQ_OK ? oq_error_in(err, rc, "layer '%.*s'", OQ_STR(oq_node_label(l->node))) : rc;
+}
+
 static onq_code begin_learning(refiner *r, onq_error *err) {
     const onq_env *env = r->job->model->env;
-    OQ_TRY(make_stepper(r, true, &r->floats, err));
     OQ_TRY(oq_pool_new(env, &r->pool, err));
     oq_linear_open(&r->linear, false);
     r->job->linear = r->linear.name;
     r->how = (oq_learn_how){.linear = &r->linear,
                             .pool = r->pool,
                             .alloc = &env->alloc,
-                            .reduced = r->job->reduced,
-                            .ridge = RIDGE,
-                            .damp = DAMP,
-                            .sweeps = SWEEPS};
+                            .reduced = r->job->reduced};
     return ONQ_OK;
 }
 
