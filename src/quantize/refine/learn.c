@@ -6,9 +6,9 @@
 #include "onnx/tensor.h"
 #include "quantize/number/qtype.h"
 
-/* Coarse weights, of few bits or with one scale for all channels, are rounded towards those that fit
- * the quantized inputs best (solve.h); with a ridge of 0.05 they learned the samples by heart. For
- * 8 bits per channel that loses one or two dB and takes twice the time. */
+/* Coarse weights, of few bits or with one scale for all channels, are rounded towards those that
+ * fit the quantized inputs best (solve.h); with a ridge of 0.05 they learned the samples by heart.
+ * For 8 bits per channel that loses one or two dB and takes twice the time. */
 #define FEW_BITS      8 /* fewer */
 #define RIDGE         0.3
 #define COARSE_DAMP   0.01
