@@ -45,6 +45,62 @@ bool oq_targets_hold(const oq_targets *t, const oq_score *s) {
     return true;
 }
 
+static double sum_of(const oq_scoring *s, double (*part)(const oq_sample_score *v)) {
+    double sum = 0;
+    for (size_t i = 0; i < s->all.n; i++)
+        sum += part(&s->all.v[i]);
+    return sum;
+}
+
+#define PART(name, what)                                                                           \
+    static double name(const oq_sample_score *v) {                                                 \
+        return (double)(what);                                                                     \
+    }
+PART(rows_of, v->rows)
+PART(flips_of, v->flips)
+PART(sequences_of, v->sequences)
+PART(broken_of, v->broken)
+PART(divergence_of, v->text.wrecked || v->text.differs ? INFINITY : v->text.kl)
+PART(predictions_of, v->text.rows)
+
+static bool noise_is_lost(double db, const oq_scoring *some, const oq_scoring *whole) {
+    for (size_t k = 0; k < some->n_outputs; k++) {
+        const oq_agree *made = &some->sums[k].raw;
+        if (made->differs || isnan(made->noise) ||
+            made->noise > whole->sums[k].raw.aa * pow(10, -db / 10))
+            return true;
+    }
+    return false;
+}
+
+static bool is_lost(const oq_target *x, const oq_scoring *some, const oq_scoring *whole) {
+    switch (x->metric) {
+    case OQ_METRIC_AGREEMENT:
+        return sum_of(some, flips_of) > (1 - x->value / 100) * sum_of(whole, rows_of);
+    case OQ_METRIC_SAMPLE_AGREEMENT:
+        return sum_of(some, broken_of) > (1 - x->value / 100) * sum_of(whole, sequences_of);
+    case OQ_METRIC_SQNR:
+        return noise_is_lost(x->value, some, whole);
+    case OQ_METRIC_KL:
+        return sum_of(some, divergence_of) > x->value * sum_of(whole, predictions_of);
+    case OQ_METRIC_COSINE:
+    case OQ_METRIC_IOU:
+    case OQ_METRIC_PERPLEXITY_RISE:
+    case OQ_METRIC_ACCURACY_DROP:
+    case OQ_METRIC_METRIC:
+    case OQ_METRICS:
+        break;
+    }
+    return false;
+}
+
+bool oq_targets_are_lost(const oq_targets *t, const oq_scoring *some, const oq_scoring *whole) {
+    for (size_t i = 0; i < t->n; i++)
+        if (is_lost(&t->v[i], some, whole))
+            return true;
+    return false;
+}
+
 /* A figure as something of which less is better, and which is a mean over samples. */
 static double as_loss(const oq_metric_info *m, oq_metric metric, double v) {
     return metric == OQ_METRIC_SQNR ? pow(10, -v / 10) : m->less ? v : (m->percent ? 100 : 1) - v;
@@ -152,9 +208,10 @@ oq_candidate *oq_choose(const oq_candidates *all, const oq_targets *t, oq_prefer
     }
     range r = {.prefer = *reached ? prefer : OQ_PREFER_SPEED,
                .integers = *reached,
-               .floats = !*reached || prefer == OQ_PREFER_SPEED};
-    if (r.prefer == OQ_PREFER_SPEED)
-        r.given = given_of(all);
+               .floats = !*reached || prefer == OQ_PREFER_SPEED,
+               .given = given_of(all)};
+    if (!r.floats && cheapest_of(all, &r) == NULL)
+        r.given = NULL;
     if (r.prefer != OQ_PREFER_ACCURACY)
         r.least = cheapest_of(all, &r);
     return best_of(all, t, &r);

@@ -40,6 +40,7 @@ typedef struct oq_candidate {
     double ms;           /* of one sample; 0: not timed */
     double ms_noise;     /* what two halves of that measurement differ by */
     double predicted;    /* dB, from the noise of its units; NaN: not predicted */
+    bool partly;         /* judged by some samples, for they lost its targets */
     bool doubted;        /* measured again, it does not reach the targets */
     bool reached;
     bool on_curve; /* none is both faster and more accurate */
@@ -50,6 +51,9 @@ typedef OQ_VEC(oq_candidate *) oq_candidates;
 /* True if all targets hold: the figures reach them, and so do the bounds, but for the slack that a
  * metric has. */
 bool oq_targets_hold(const oq_targets *t, const oq_score *s);
+/* True if some samples lost more than the targets allow all of them to lose: no other sample can
+ * make up for it. `whole` is float beside itself on all samples. */
+bool oq_targets_are_lost(const oq_targets *t, const oq_scoring *some, const oq_scoring *whole);
 /* How many samples like these would let the bounds reach the targets; 0: the figures do not reach
  * them, and no number would. */
 uint64_t oq_samples_needed(const oq_targets *t, const oq_score *s);
@@ -58,8 +62,8 @@ uint64_t oq_samples_needed(const oq_targets *t, const oq_score *s);
  * the targets. For speed the fastest of these and of the exact ones is taken; of those that are
  * equally fast, as far as the noise of their times lets one say, the most accurate, then the one
  * with the fewest options, then the one that was tried first. Where nothing in integers reaches the
- * targets, the fastest exact one is taken. all->v[0] is float as it was given: for speed nothing
- * that is slower is taken. */
+ * targets, the fastest exact one is taken. all->v[0] is float as it was given: nothing that is
+ * slower is taken, except for size or accuracy if all in integers are. */
 oq_candidate *oq_choose(const oq_candidates *all, const oq_targets *t, oq_prefer prefer,
                         bool *reached);
 /* The most accurate in integers that is neither wrong nor slower than float; NULL: there is none.

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-#define FORMAT "onq auto 2"
+#define FORMAT "onq auto 3"
 
 /* The numbers of a row, by name. */
 typedef struct field {
@@ -96,6 +96,7 @@ bool oq_state_find(const oq_tune_state *s, const char *key, oq_state_row *out) {
     out->score.samples = (uint64_t)json_integer_value(json_object_get(j, "samples"));
     out->score.rows = (uint64_t)json_integer_value(json_object_get(j, "rows"));
     out->size = (uint64_t)json_integer_value(json_object_get(j, "size"));
+    out->partly = json_is_true(json_object_get(j, "partly"));
     return true;
 }
 
@@ -116,7 +117,8 @@ static bool fill(json_t *j, const oq_state_row *row) {
     }
     return json_object_set_new(j, "samples", json_integer((json_int_t)row->score.samples)) == 0 &&
            json_object_set_new(j, "rows", json_integer((json_int_t)row->score.rows)) == 0 &&
-           json_object_set_new(j, "size", json_integer((json_int_t)row->size)) == 0;
+           json_object_set_new(j, "size", json_integer((json_int_t)row->size)) == 0 &&
+           json_object_set_new(j, "partly", json_boolean(row->partly)) == 0;
 }
 
 static onq_code write_all(const oq_tune_state *s, onq_error *err) {

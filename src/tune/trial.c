@@ -12,7 +12,8 @@
 #define MIN_CLOCKED  2
 #define MIN_ROUNDS   3
 #define MAX_ROUNDS   25
-#define FAR_SLOWER   2.5                   /* than the first: one round says enough */
+#define WARM_ROUNDS  2                     /* the first runs of a session take longer */
+#define FAR_SLOWER   1.5                   /* than the first: these rounds say enough */
 #define SCORE_MEMORY ((uint64_t)512 << 20) /* that samples which run at once may add */
 
 void oq_trials_init(oq_trials *t, const onq_allocator *alloc, const oq_meaning *meaning) {
@@ -172,6 +173,19 @@ static double sum_of(const double *v, size_t n) {
     return sum;
 }
 
+static double ms_of(const double *least, size_t n) {
+    return 1e3 * sum_of(least, n) / (double)n;
+}
+
+/* The least of even and odd rounds, which follow each other in `even`. */
+static double ms_of_both(const double *even, size_t n) {
+    const double *odd = even + n;
+    double sum = 0;
+    for (size_t k = 0; k < n; k++)
+        sum += odd[k] > 0 ? fmin(even[k], odd[k]) : even[k];
+    return 1e3 * sum / (double)n;
+}
+
 /* Rounds until each session had its time. least[] has n values of each session, of even rounds and
  * then of odd ones. */
 static onq_code clock_rounds(const oq_trials *t, const oq_clocking *c, size_t n, double *least,
@@ -181,17 +195,13 @@ static onq_code clock_rounds(const oq_trials *t, const oq_clocking *c, size_t n,
     for (size_t round = 0; round < MAX_ROUNDS; round++) {
         if (round >= MIN_ROUNDS && oq_seconds() - begin > c->seconds * (double)c->n)
             break;
-        if (round == 1 && c->n == 2 && sum_of(least + 2 * n, n) > FAR_SLOWER * sum_of(least, n))
-            break;
         for (size_t i = 0; i < c->n; i++)
-            OQ_TRY(clock_round(t, c, i, n, least + (2 * i + round % 2) * n, err));
+            if (round < WARM_ROUNDS ||
+                ms_of_both(least + 2 * i * n, n) <= FAR_SLOWER * ms_of_both(least, n))
+                OQ_TRY(clock_round(t, c, i, n, least + (2 * i + round % 2) * n, err));
         OQ_TRY(oq_progress(env, "timing", round + 1, MAX_ROUNDS, err));
     }
     return ONQ_OK;
-}
-
-static double ms_of(const double *least, size_t n) {
-    return 1e3 * sum_of(least, n) / (double)n;
 }
 
 /* As many samples as have their rounds in the time that there is, by what float took for each. */
@@ -209,17 +219,15 @@ onq_code oq_trials_clock(const oq_trials *t, const oq_clocking *c, onq_error *er
     if (c->n == 0)
         return ONQ_OK;
     oq_arena_init(&scratch, &c->sessions[0]->engine->env->alloc);
-    double *least = OQ_NEW_ARRAY(&scratch, double, 2 * c->n * n);
+    double *least = OQ_NEW_ARRAY(&scratch, double, 2 * c->n * n + 1);
     const onq_code rc = least != NULL ? clock_rounds(t, c, n, least, err) : oq_fail_nomem(err);
     for (size_t i = 0; i < c->n && rc == ONQ_OK; i++) {
-        double *even = least + 2 * i * n, *odd = even + n;
+        const double *even = least + 2 * i * n;
         if (c->halves != NULL) {
             c->halves[i][0] = ms_of(even, n);
-            c->halves[i][1] = ms_of(odd, n);
+            c->halves[i][1] = ms_of(even + n, n);
         }
-        for (size_t k = 0; k < n; k++)
-            even[k] = odd[k] > 0 ? fmin(even[k], odd[k]) : even[k];
-        c->ms[i] = ms_of(even, n);
+        c->ms[i] = ms_of_both(even, n);
     }
     oq_arena_release(&scratch);
     return rc;

@@ -11,6 +11,7 @@
 #define MAX_CLOCK_SECONDS 0.3 /* for one session */
 #define MIN_CLOCK_SECONDS 0.02
 #define CLOCK_PART        0.15 /* of what float takes for all samples */
+#define FIRST_LOOK        4    /* samples */
 #define USUAL             20   /* candidates of a search, for the progress */
 /* Of the longest time that a candidate took so far: what must be left for the answer. */
 #define RESERVE 1.0
@@ -37,27 +38,56 @@ onq_code oq_tune_session(oq_tune *t, oq_model *m, unsigned n_threads, oq_session
     return oq_session_open(t->engine, &o, out, err);
 }
 
-/* Adds what a model makes of some samples. */
-static onq_code score_on(oq_tune *t, const char *path, const oq_trials *set, const size_t *places,
-                         size_t n, oq_scoring *into, onq_error *err) {
-    oq_model *m = NULL;
-    oq_session *s = NULL;
-    onq_code rc = ONQ_OK;
-    OQ_GO(oq_model_open(t->env, path, &t->open, &m, err));
-    OQ_GO(oq_tune_session(t, m, OQ_THREADS_RUNTIME, &s, err));
-    OQ_GO(oq_trials_score(set, s, m, places, n, into, err));
-done:
-    oq_session_close(s);
-    oq_model_free(m);
-    return rc;
+/* A recipe while it is scored: its models have sessions one after the other. */
+typedef struct scorer {
+    oq_tune *t;
+    const oq_trials *set;
+    oq_scoring into;
+    bool to_the_end; /* whatever is lost */
+    bool lost;       /* the targets are */
+    const char *path;
+    oq_model *model;
+    oq_session *session;
+} scorer;
+
+static void close_scorer(scorer *x) {
+    oq_session_close(x->session);
+    oq_model_free(x->model);
+    x->session = NULL;
+    x->model = NULL;
+    x->path = NULL;
+}
+
+static onq_code open_model(scorer *x, const char *path, onq_error *err) {
+    if (x->path == path)
+        return ONQ_OK;
+    close_scorer(x);
+    OQ_TRY(oq_model_open(x->t->env, path, &x->t->open, &x->model, err));
+    OQ_TRY(oq_tune_session(x->t, x->model, OQ_THREADS_RUNTIME, &x->session, err));
+    x->path = path;
+    return ONQ_OK;
+}
+
+/* Adds what a model makes of some samples. A few come first: where they lose so much that the
+ * targets are lost, the others need not run. */
+static onq_code judge(scorer *x, const char *path, const size_t *places, size_t n, onq_error *err) {
+    OQ_TRY(open_model(x, path, err));
+    for (size_t from = 0, to = 0; from < n && !x->lost; from = to) {
+        to = from == 0 && !x->to_the_end && n > FIRST_LOOK ? FIRST_LOOK : n;
+        OQ_TRY(oq_trials_score(x->set, x->session, x->model, places + from, to - from, &x->into,
+                               err));
+        x->lost = !x->to_the_end && oq_targets_are_lost(&x->t->targets, &x->into, &x->t->whole);
+    }
+    return ONQ_OK;
 }
 
 /* A model of its own for each fold, unless samples have no part in it. */
-static onq_code score_folds(oq_tune *t, const oq_recipe *r, const oq_division *d, oq_scoring *s,
-                            const char **first, uint64_t *size, onq_error *err) {
+static onq_code score_folds(scorer *x, const oq_recipe *r, const oq_division *d, const char **first,
+                            uint64_t *size, onq_error *err) {
+    oq_tune *t = x->t;
     const bool calibrates = oq_recipe_calibrates(r);
     onq_code rc = ONQ_OK;
-    for (size_t i = 0; i < d->n && rc == ONQ_OK; i++) {
+    for (size_t i = 0; i < d->n && rc == ONQ_OK && !x->lost; i++) {
         const oq_fold *fold = &d->folds[i];
         const char *path = *first;
         uint64_t bytes = 0;
@@ -67,28 +97,35 @@ static onq_code score_folds(oq_tune *t, const oq_recipe *r, const oq_division *d
             *first = path;
             *size = bytes;
         }
-        s->fold = (unsigned)i;
+        x->into.fold = (unsigned)i;
         const size_t n = t->few > 0 && t->few < fold->n_judge ? t->few : fold->n_judge;
         if (rc == ONQ_OK)
-            rc = score_on(t, path, t->choose, fold->judge, n, s, err);
-        if (path != NULL && path != *first)
+            rc = judge(x, path, fold->judge, n, err);
+        if (path != NULL && path != *first) {
+            close_scorer(x);
             t->drop(t->ctx, path);
+        }
     }
     return rc;
 }
 
-onq_code oq_tune_score(oq_tune *t, const oq_recipe *r, const oq_division *d, oq_score *out,
-                       const char **path, uint64_t *size, onq_error *err) {
+/* *path, if not NULL, becomes the model of the first fold, which is kept. *partly, if not NULL,
+ * says whether the scoring ended early. */
+static onq_code score(oq_tune *t, const oq_recipe *r, const oq_division *d, oq_score *out,
+                      bool *partly, const char **path, uint64_t *size, onq_error *err) {
     oq_arena scratch;
-    oq_scoring s;
+    scorer x = {.t = t, .set = t->choose, .to_the_end = partly == NULL || t->rival != NULL};
     const char *first = NULL;
     oq_arena_init(&scratch, &t->env->alloc);
-    onq_code rc = oq_scoring_init(&s, &scratch, t->choose->meaning, t->choose->n_outputs, err);
+    onq_code rc = oq_scoring_init(&x.into, &scratch, t->choose->meaning, t->choose->n_outputs, err);
     if (rc == ONQ_OK)
-        rc = score_folds(t, r, d, &s, &first, size, err);
+        rc = score_folds(&x, r, d, &first, size, err);
     if (rc == ONQ_OK)
-        rc = oq_scoring_end(&s, out, err);
+        rc = oq_scoring_end(&x.into, out, err);
+    close_scorer(&x);
     oq_arena_release(&scratch);
+    if (partly != NULL)
+        *partly = x.lost;
     if (first != NULL && (path == NULL || rc != ONQ_OK))
         t->drop(t->ctx, first);
     if (path != NULL)
@@ -96,36 +133,65 @@ onq_code oq_tune_score(oq_tune *t, const oq_recipe *r, const oq_division *d, oq_
     return rc;
 }
 
-/* Float itself needs no run. */
+onq_code oq_tune_score(oq_tune *t, const oq_recipe *r, const oq_division *d, oq_score *out,
+                       onq_error *err) {
+    uint64_t size = 0;
+    return score(t, r, d, out, NULL, NULL, &size, err);
+}
+
+/* One pass over samples with a model that is there; NULL: float itself, which needs no run. */
+static onq_code add_set(oq_tune *t, const char *path, const oq_trials *set, const size_t *places,
+                        size_t n, oq_scoring *into, onq_error *err) {
+    scorer x = {.t = t, .set = set, .into = *into, .to_the_end = true};
+    onq_code rc = ONQ_OK;
+    for (size_t i = 0; i < n && rc == ONQ_OK && path == NULL; i++) {
+        const oq_trial *y = &set->all.v[places[i]];
+        const oq_pair self = {.number = y->sample.number,
+                              .truth = y->outputs,
+                              .made = y->outputs,
+                              .n_made = set->n_outputs,
+                              .inputs = y->sample.inputs,
+                              .batch = oq_trial_batch(y),
+                              .labels = y->labels};
+        rc = oq_scoring_add(&x.into, &self, err);
+    }
+    if (path != NULL)
+        rc = judge(&x, path, places, n, err);
+    *into = x.into;
+    close_scorer(&x);
+    return rc;
+}
+
+/* n of the places of a set, spread over it. */
+static size_t *spread(oq_arena *a, size_t n, size_t of) {
+    size_t *places = OQ_NEW_ARRAY(a, size_t, n + 1);
+    for (size_t i = 0; i < n && places != NULL; i++)
+        places[i] = i * of / n;
+    return places;
+}
+
 onq_code oq_tune_report(oq_tune *t, const char *path, const oq_trials *set, size_t n, oq_score *out,
                         onq_error *err) {
     oq_arena scratch;
     oq_scoring s;
     n = n < set->all.n ? n : set->all.n;
     oq_arena_init(&scratch, &t->env->alloc);
-    size_t *places = OQ_NEW_ARRAY(&scratch, size_t, n + 1);
+    const size_t *places = spread(&scratch, n, set->all.n);
     onq_code rc = oq_scoring_init(&s, &scratch, set->meaning, set->n_outputs, err);
-    if (rc == ONQ_OK && places == NULL)
-        rc = oq_fail_nomem(err);
-    for (size_t i = 0; i < n && rc == ONQ_OK; i++) {
-        const oq_trial *x = &set->all.v[i * set->all.n / n];
-        const oq_pair self = {.number = x->sample.number,
-                              .truth = x->outputs,
-                              .made = x->outputs,
-                              .n_made = set->n_outputs,
-                              .inputs = x->sample.inputs,
-                              .batch = oq_trial_batch(x),
-                              .labels = x->labels};
-        places[i] = i * set->all.n / n;
-        if (path == NULL)
-            rc = oq_scoring_add(&s, &self, err);
-    }
-    if (rc == ONQ_OK && path != NULL)
-        rc = score_on(t, path, set, places, n, &s, err);
+    if (rc == ONQ_OK)
+        rc = places != NULL ? add_set(t, path, set, places, n, &s, err) : oq_fail_nomem(err);
     if (rc == ONQ_OK)
         rc = oq_scoring_end(&s, out, err);
     oq_arena_release(&scratch);
     return rc;
+}
+
+/* Float beside itself, by which losses are judged. */
+static onq_code find_whole(oq_tune *t, onq_error *err) {
+    const size_t n = t->choose->all.n, *places = spread(t->arena, n, n);
+    OQ_TRY_ALLOC(places != NULL, err);
+    OQ_TRY(oq_scoring_init(&t->whole, t->arena, t->choose->meaning, t->choose->n_outputs, err));
+    return add_set(t, NULL, t->choose, places, n, &t->whole, err);
 }
 
 /* ---- times ---- */
@@ -134,43 +200,62 @@ double oq_tune_clock_seconds(const oq_tune *t) {
     return fmin(MAX_CLOCK_SECONDS, fmax(MIN_CLOCK_SECONDS, CLOCK_PART * t->choose->seconds));
 }
 
-/* What the two halves of a measurement differ by, as a time beside float's. */
-static double noise_of(double halves[2][2], double truth_ms) {
-    for (size_t i = 0; i < 2; i++)
-        if (halves[i][0] <= 0 || halves[i][1] <= 0)
-            return 0;
-    return fabs(halves[1][0] / halves[0][0] - halves[1][1] / halves[0][1]) * truth_ms;
+/* What two halves of a measurement differ by, as a time beside float's. */
+static double noise_of(const double own[2], const double floats[2], double truth_ms) {
+    return own[0] > 0 && own[1] > 0 && floats[0] > 0 && floats[1] > 0
+               ? fabs(own[0] / floats[0] - own[1] / floats[1]) * truth_ms
+               : 0;
 }
 
-/* Times a candidate beside float, so that its time can be set beside those of others. */
-static onq_code clock_one(oq_tune *t, oq_candidate *c, onq_error *err) {
-    oq_model *m = NULL;
-    oq_session *s[2] = {t->beside};
-    double ms[2] = {0}, halves[2][2] = {{0}};
-    const size_t n = c == t->truth ? 1 : 2;
-    onq_code rc = ONQ_OK;
-    if (t->clock != NULL || t->known_ms > 0) {
-        c->ms = t->clock != NULL ? t->clock(t->ctx, c) : t->known_ms;
-        c->ms_noise = t->clock != NULL ? 0 : OQ_NOISE_PART * t->known_ms;
-        return ONQ_OK;
+typedef struct race {
+    oq_model *models[OQ_RACE];
+    oq_session *sessions[OQ_RACE + 1]; /* the first is float's */
+    double ms[OQ_RACE + 1], halves[OQ_RACE + 1][2];
+} race;
+
+static onq_code run_race(oq_tune *t, oq_candidate *const *v, size_t n, double seconds, race *r,
+                         onq_error *err) {
+    r->sessions[0] = t->beside;
+    for (size_t i = 0; i < n; i++) {
+        OQ_TRY(oq_tune_ensure(t, v[i], err));
+        OQ_TRY(oq_model_open(t->env, v[i]->path, &t->open, &r->models[i], err));
+        OQ_TRY(oq_tune_session(t, r->models[i], t->n_threads, &r->sessions[i + 1], err));
     }
-    if (n > 1) {
-        OQ_GO(oq_model_open(t->env, c->path, &t->open, &m, err));
-        OQ_GO(oq_tune_session(t, m, t->n_threads, &s[1], err));
+    const oq_clocking clocking = {.sessions = r->sessions,
+                                  .ms = r->ms,
+                                  .halves = r->halves,
+                                  .n = n + 1,
+                                  .own_time = t->n_threads == 1,
+                                  .seconds = seconds};
+    return oq_trials_clock(t->choose, &clocking, err);
+}
+
+/* Times of one race can be set beside those of another, for float is in both. */
+onq_code oq_tune_race(oq_tune *t, oq_candidate *const *v, size_t n, double seconds,
+                      onq_error *err) {
+    race r = {.ms = {0}};
+    assert(n <= OQ_RACE);
+    const onq_code rc = run_race(t, v, n, seconds, &r, err);
+    for (size_t i = 0; i < n && rc == ONQ_OK; i++) {
+        v[i]->ms = r.ms[i + 1] / r.ms[0] * t->truth->ms;
+        v[i]->ms_noise = noise_of(r.halves[i + 1], r.halves[0], t->truth->ms);
     }
-    const oq_clocking clocking = {.sessions = s,
-                                  .ms = ms,
+    for (size_t i = 0; i < n; i++) {
+        oq_session_close(r.sessions[i + 1]);
+        oq_model_free(r.models[i]);
+    }
+    return rc;
+}
+
+static onq_code clock_truth(oq_tune *t, onq_error *err) {
+    double halves[1][2] = {{0}};
+    const oq_clocking clocking = {.sessions = &t->beside,
+                                  .ms = &t->truth->ms,
                                   .halves = halves,
-                                  .n = n,
+                                  .n = 1,
                                   .own_time = t->n_threads == 1,
                                   .seconds = oq_tune_clock_seconds(t)};
-    OQ_GO(oq_trials_clock(t->choose, &clocking, err));
-    c->ms = n > 1 && t->truth->ms > 0 ? ms[1] / ms[0] * t->truth->ms : ms[n - 1];
-    c->ms_noise = noise_of(halves, t->truth->ms);
-done:
-    oq_session_close(s[1]);
-    oq_model_free(m);
-    return rc;
+    return oq_trials_clock(t->choose, &clocking, err);
 }
 
 /* ---- one candidate ---- */
@@ -199,13 +284,22 @@ static onq_code set_metric(oq_tune *t, const char *path, oq_score *s, onq_error 
     return ONQ_OK;
 }
 
+/* What is known of its time without a clock. */
+static void set_known_time(const oq_tune *t, oq_candidate *c) {
+    if (t->clock != NULL || t->known_ms > 0) {
+        c->ms = t->clock != NULL ? t->clock(t->ctx, c) : t->known_ms;
+        c->ms_noise = t->clock != NULL ? 0 : OQ_NOISE_PART * t->known_ms;
+    }
+}
+
 static onq_code measure(oq_tune *t, oq_candidate *c, onq_error *err) {
     const double begin = oq_seconds();
-    OQ_TRY(oq_tune_score(t, &c->recipe, t->folds, &c->score, &c->path, &c->size, err));
+    OQ_TRY(score(t, &c->recipe, t->folds, &c->score, &c->partly, &c->path, &c->size, err));
     if (t->max_float_units != SIZE_MAX)
         OQ_TRY(oq_tune_check_units(t, c->path, err));
-    OQ_TRY(set_metric(t, c->path, &c->score, err));
-    OQ_TRY(clock_one(t, c, err));
+    if (!c->partly)
+        OQ_TRY(set_metric(t, c->path, &c->score, err));
+    set_known_time(t, c);
     t->slowest = fmax(t->slowest, oq_seconds() - begin);
     return ONQ_OK;
 }
@@ -234,11 +328,24 @@ static onq_code recall(oq_tune *t, oq_candidate *c, const oq_state_row *row, onq
     c->ms = row->ms;
     c->ms_noise = row->ms_noise;
     c->size = row->size;
+    c->partly = row->partly;
     if (!c->ok) {
         c->why_not = oq_arena_strdup(t->arena, row->why_not, strlen(row->why_not));
         OQ_TRY_ALLOC(c->why_not != NULL, err);
     }
     return OQ_PUSH(t->arena, &t->all, c) ? ONQ_OK : oq_fail_nomem(err);
+}
+
+static onq_code remember(oq_tune *t, const oq_candidate *c, onq_error *err) {
+    const char *key = key_of(t, &c->recipe, SIZE_MAX);
+    const oq_state_row row = {.score = c->score,
+                              .ms = c->ms,
+                              .ms_noise = c->ms_noise,
+                              .size = c->size,
+                              .partly = c->partly,
+                              .why_not = c->why_not};
+    OQ_TRY_ALLOC(key != NULL, err);
+    return oq_state_put(&t->state, key, &row, err);
 }
 
 static onq_code find_or_measure(oq_tune *t, oq_candidate *c, onq_error *err) {
@@ -252,12 +359,12 @@ static onq_code find_or_measure(oq_tune *t, oq_candidate *c, onq_error *err) {
     OQ_TRY(keep(t, c, rc, &why, err));
     if (t->stopped) /* what had no time may have some in another run */
         return ONQ_OK;
-    row = (oq_state_row){.score = c->score,
-                         .ms = c->ms,
-                         .ms_noise = c->ms_noise,
-                         .size = c->size,
-                         .why_not = c->why_not};
-    return oq_state_put(&t->state, key, &row, err);
+    return remember(t, c, err);
+}
+
+static void tell(const oq_tune *t, const oq_candidate *c) {
+    oq_info(t->env, "%s: %.1f dB, %.3f ms", c->label, oq_score_of(&c->score, OQ_METRIC_SQNR),
+            c->ms);
 }
 
 onq_code oq_tune_try(oq_tune *t, const oq_recipe *r, const char *label, oq_candidate **out,
@@ -279,10 +386,54 @@ onq_code oq_tune_try(oq_tune *t, const oq_recipe *r, const char *label, oq_candi
     OQ_TRY(oq_progress(t->env, label, tried, tried > USUAL ? tried : USUAL, err));
     OQ_TRY(find_or_measure(t, c, err));
     *out = c->ok ? c : NULL;
-    if (c->ok)
-        oq_info(t->env, "%s: %.1f dB, %.3f ms", c->label, oq_score_of(&c->score, OQ_METRIC_SQNR),
-                c->ms);
+    if (c->ok && c->ms > 0)
+        tell(t, c);
     return ONQ_OK;
+}
+
+/* Those that can be run and have no time. */
+static size_t find_untimed(const oq_tune *t, oq_candidate **v) {
+    size_t n = 0;
+    for (size_t i = 0; i < t->all.n && n < OQ_RACE; i++)
+        if (t->all.v[i]->ok && t->all.v[i]->ms <= 0)
+            v[n++] = t->all.v[i];
+    return n;
+}
+
+onq_code oq_tune_time(oq_tune *t, onq_error *err) {
+    oq_candidate *v[OQ_RACE];
+    for (size_t n = find_untimed(t, v); n > 0; n = find_untimed(t, v)) {
+        onq_error why = ONQ_ERROR_INIT;
+        const onq_code rc = oq_tune_race(t, v, n, oq_tune_clock_seconds(t), &why);
+        if (oq_tune_is_fatal(rc))
+            return oq_error_give(err, rc, &why);
+        for (size_t i = 0; i < n; i++) {
+            if (rc != ONQ_OK || v[i]->ms <= 0) {
+                v[i]->ok = false;
+                v[i]->why_not = oq_arena_strdup(t->arena, why.text, strlen(why.text));
+                OQ_TRY_ALLOC(v[i]->why_not != NULL, err);
+            }
+            if (v[i]->ok)
+                tell(t, v[i]);
+            OQ_TRY(remember(t, v[i], err));
+        }
+    }
+    return ONQ_OK;
+}
+
+onq_code oq_tune_complete(oq_tune *t, oq_candidate *c, onq_error *err) {
+    oq_score whole;
+    onq_error why = ONQ_ERROR_INIT;
+    if (!c->partly || t->stopped)
+        return ONQ_OK;
+    const onq_code rc = oq_tune_score(t, &c->recipe, t->folds, &whole, &why);
+    if (oq_tune_is_fatal(rc))
+        return oq_error_give(err, rc, &why);
+    if (rc != ONQ_OK)
+        return ONQ_OK; /* some samples still say what it is */
+    c->score = whole;
+    c->partly = false;
+    return remember(t, c, err);
 }
 
 onq_code oq_tune_ensure(oq_tune *t, oq_candidate *c, onq_error *err) {
@@ -295,11 +446,16 @@ onq_code oq_tune_add_model(oq_tune *t, const oq_candidate *like, oq_candidate **
     OQ_TRY_ALLOC(c != NULL, err);
     *c = *like;
     c->predicted = NAN;
-    if (t->truth == NULL)
+    const bool first = t->truth == NULL;
+    if (first) {
         t->truth = c;
-    OQ_TRY(oq_tune_report(t, c == t->truth ? NULL : c->path, t->choose, SIZE_MAX, &c->score, err));
+        OQ_TRY(find_whole(t, err));
+    }
+    OQ_TRY(oq_tune_report(t, first ? NULL : c->path, t->choose, SIZE_MAX, &c->score, err));
     OQ_TRY(set_metric(t, c->path, &c->score, err));
-    OQ_TRY(clock_one(t, c, err));
+    set_known_time(t, c);
+    if (first && c->ms <= 0)
+        OQ_TRY(clock_truth(t, err));
     c->ok = true;
     *out = c;
     return OQ_PUSH(t->arena, &t->all, c) ? ONQ_OK : oq_fail_nomem(err);
@@ -309,22 +465,19 @@ onq_code oq_tune_add_model(oq_tune *t, const oq_candidate *like, oq_candidate **
 static onq_code probe_once(oq_tune *t, const oq_recipe *r, size_t n, oq_score *out,
                            onq_error *err) {
     const oq_fold *first = &t->folds->folds[0];
-    oq_fold some = {.calibrate = first->calibrate,
-                    .n_calibrate = first->n_calibrate,
-                    .n_judge = n < first->n_judge ? n : first->n_judge};
-    size_t *judge = OQ_NEW_ARRAY(t->arena, size_t, some.n_judge + 1);
-    uint64_t size = 0;
-    const char *path = NULL;
     oq_arena scratch;
     oq_scoring s;
-    OQ_TRY_ALLOC(judge != NULL, err);
-    for (size_t i = 0; i < some.n_judge; i++)
-        judge[i] = first->judge[i * first->n_judge / some.n_judge];
+    uint64_t size = 0;
+    const char *path = NULL;
+    n = n < first->n_judge ? n : first->n_judge;
     OQ_TRY(t->make(t->ctx, r, first, &path, &size, err));
     oq_arena_init(&scratch, &t->env->alloc);
+    size_t *places = spread(&scratch, n, first->n_judge);
+    for (size_t i = 0; i < n && places != NULL; i++)
+        places[i] = first->judge[places[i]];
     onq_code rc = oq_scoring_init(&s, &scratch, t->choose->meaning, t->choose->n_outputs, err);
     if (rc == ONQ_OK)
-        rc = score_on(t, path, t->choose, judge, some.n_judge, &s, err);
+        rc = places != NULL ? add_set(t, path, t->choose, places, n, &s, err) : oq_fail_nomem(err);
     if (rc == ONQ_OK)
         rc = oq_scoring_end(&s, out, err);
     oq_arena_release(&scratch);

@@ -68,6 +68,7 @@ typedef struct oq_tune {
     bool mostly_conv;          /* most of all work is convolution */
     oq_candidates all;         /* the first is float as it was given */
     oq_candidate *truth;       /* that one */
+    oq_scoring whole;          /* the same beside itself */
     oq_candidate *rival_found; /* the quantized model to beat, in `all` */
     bool stopped;              /* by the deadline */
     size_t n_tried;
@@ -96,19 +97,26 @@ onq_code oq_tune_report(oq_tune *t, const char *path, const oq_trials *set, size
 
 /* False when there is no time left. */
 bool oq_tune_goes_on(oq_tune *t);
-/* Makes, scores and times a recipe and adds it to `all`. *out is NULL where it cannot be made, or
- * there is no time left. `label` goes to the arena. */
+/* Makes and scores a recipe and adds it to `all`; oq_tune_time times it. Scoring ends where the
+ * targets are lost. *out is NULL where it cannot be made, or there is no time left. `label` goes to
+ * the arena. */
 onq_code oq_tune_try(oq_tune *t, const oq_recipe *r, const char *label, oq_candidate **out,
                      onq_error *err);
+/* Times candidates that were not yet, side by side. */
+onq_code oq_tune_time(oq_tune *t, onq_error *err);
+#define OQ_RACE 5 /* candidates that are timed at once, at most */
+/* Times these side by side, float with them, for so many seconds each. */
+onq_code oq_tune_race(oq_tune *t, oq_candidate *const *v, size_t n, double seconds, onq_error *err);
+/* Scores a candidate to the end, whatever it loses. */
+onq_code oq_tune_complete(oq_tune *t, oq_candidate *c, onq_error *err);
 /* Makes a recipe with the first fold and scores it on some of its samples, without adding it. *made
  * is false where it cannot be. */
 onq_code oq_tune_probe(oq_tune *t, const oq_recipe *r, size_t n_samples, oq_score *out, bool *made,
                        onq_error *err);
-/* Scores a recipe by a division. *path, if not NULL, becomes the model of the first fold, which is
- * kept. */
+/* Scores a recipe by a division, to the end. */
 onq_code oq_tune_score(oq_tune *t, const oq_recipe *r, const oq_division *d, oq_score *out,
-                       const char **path, uint64_t *size, onq_error *err);
-/* A candidate of a model that is there, and of float. */
+                       onq_error *err);
+/* A candidate of a model that is there; the first is float itself. */
 onq_code oq_tune_add_model(oq_tune *t, const oq_candidate *like, oq_candidate **out,
                            onq_error *err);
 /* Makes a model of the candidate, with all samples, if there is none. */
@@ -124,7 +132,14 @@ double oq_tune_allowed_noise(const oq_tune *t, const oq_candidate *like);
 /* A recipe of `static` that calibrates with the job's samples, per channel. */
 onq_code oq_tune_static(oq_tune *t, oq_recipe *r, onq_error *err);
 
-/* tune_stages.c: the fastest set of operators of this preparation without any method; NULL: none. */
+/* tune_stages.c: a candidate that computes in the same time with better numbers. *out is NULL where
+ * it has them already, or cannot be made. */
+typedef enum oq_refinement { OQ_REFINE_RANGES, OQ_REFINE_BIAS, OQ_REFINE_ROUNDING } oq_refinement;
+onq_code oq_tune_refine(oq_tune *t, const oq_candidate *from, oq_refinement how, oq_candidate **out,
+                        onq_error *err);
+/* True if it lacks no more than this to reach the targets, as far as noise says. */
+bool oq_tune_is_near(const oq_tune *t, const oq_candidate *c, double db);
+/* The fastest set of operators of this preparation without any method; NULL: none. */
 oq_candidate *oq_tune_fastest_set(const oq_tune *t, const oq_recipe *base);
 
 /* tune_float.c: float as it was given and prepared, with the rewrites that pay. */

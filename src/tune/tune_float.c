@@ -11,7 +11,7 @@
 /* A rewrite lets integers do more, so noise alone does not drop it. */
 #define FLOAT_PART    0.15
 #define SLOWER        1.04
-#define EXACT_SAMPLES 2 /* of each fold */
+#define EXACT_SAMPLES 1 /* of each fold */
 
 static const char *const set_words[] = {
 #define ROW(id, word) word,
@@ -86,27 +86,30 @@ static bool has_time(const oq_tune *t) {
     return t->deadline <= 0 || oq_seconds() - t->begin < FLOAT_PART * (t->deadline - t->begin);
 }
 
-/* All that apply, without each of those that make it slower. */
+/* All that apply, without those that make it slower: each is left out in turn. */
 static onq_code drop_slow_rewrites(oq_tune *t, unsigned sets, oq_candidate *plain,
                                    oq_candidate **best, onq_error *err) {
+    oq_candidate *without[OQ_COUNT(set_words)] = {NULL}, *all = NULL;
     unsigned kept = sets;
-    OQ_TRY(prepare(t, sets, NULL, NULL, best, err));
-    if (*best == NULL) {
-        *best = plain;
+    *best = plain;
+    OQ_TRY(prepare(t, sets, NULL, NULL, &all, err));
+    if (all == NULL)
         return ONQ_OK;
-    }
-    for (unsigned i = 0; i < OQ_COUNT(set_words); i++) {
-        const unsigned fewer = kept & ~(1U << i);
-        oq_candidate *c = plain;
-        if (fewer == kept || !has_time(t))
-            continue;
-        if (fewer != 0)
-            OQ_TRY(prepare(t, fewer, NULL, NULL, &c, err));
-        if (c == NULL || (*best)->ms < SLOWER * c->ms)
-            continue;
-        kept = fewer;
-        *best = c;
-    }
+    for (unsigned i = 0; i < OQ_COUNT(set_words); i++)
+        if ((sets & ~(1U << i)) == 0)
+            without[i] = plain;
+        else if ((sets & 1U << i) && has_time(t))
+            OQ_TRY(prepare(t, sets & ~(1U << i), NULL, NULL, &without[i], err));
+    OQ_TRY(oq_tune_time(t, err));
+    for (unsigned i = 0; i < OQ_COUNT(set_words); i++)
+        if (without[i] != NULL && (sets & 1U << i) && all->ms >= SLOWER * without[i]->ms)
+            kept &= ~(1U << i);
+    if (kept == 0)
+        return ONQ_OK;
+    OQ_TRY(prepare(t, kept, NULL, NULL, best, err));
+    OQ_TRY(oq_tune_time(t, err));
+    if (*best == NULL)
+        *best = all;
     return ONQ_OK;
 }
 
@@ -117,7 +120,7 @@ static onq_code try_prepared(oq_tune *t, oq_candidate **best, onq_error *err) {
     OQ_TRY(prepare(t, 0, NULL, NULL, &plain, err));
     if (plain == NULL) {
         OQ_TRY(prepare(t, 0, "optimizer", "builtin", best, err));
-        return ONQ_OK;
+        return oq_tune_time(t, err);
     }
     OQ_TRY(oq_tune_ensure(t, plain, err));
     OQ_TRY(sets_that_apply(t, plain->path, &sets, err));
@@ -132,7 +135,7 @@ static onq_code try_prepared(oq_tune *t, oq_candidate **best, onq_error *err) {
     oq_candidate *other = NULL;
     OQ_TRY(prepare(t, sets, NULL, NULL, &other, err));
     t->other_base = other;
-    return ONQ_OK;
+    return oq_tune_time(t, err);
 }
 
 onq_code oq_tune_set_base(oq_tune *t, oq_candidate *c, onq_error *err) {

@@ -34,60 +34,24 @@ static size_t find_close(const oq_tune *t, oq_candidate **v) {
     return n;
 }
 
-typedef struct race {
-    oq_model *models[MAX_TIMED + 1];
-    oq_session *sessions[MAX_TIMED + 1];
-    double ms[MAX_TIMED + 1], halves[MAX_TIMED + 1][2];
-} race;
-
-static onq_code run_race(oq_tune *t, oq_candidate **v, size_t n, race *r, onq_error *err) {
-    r->sessions[0] = t->beside;
-    for (size_t i = 0; i < n; i++) {
-        OQ_TRY(oq_tune_ensure(t, v[i], err));
-        OQ_TRY(oq_model_open(t->env, v[i]->path, &t->open, &r->models[i + 1], err));
-        OQ_TRY(oq_tune_session(t, r->models[i + 1], t->n_threads, &r->sessions[i + 1], err));
-    }
-    const oq_clocking clocking = {.sessions = r->sessions,
-                                  .ms = r->ms,
-                                  .halves = r->halves,
-                                  .n = n + 1,
-                                  .own_time = t->n_threads == 1,
-                                  .seconds = CLOCK_LONGER * oq_tune_clock_seconds(t)};
-    return oq_trials_clock(t->choose, &clocking, err);
-}
-
 /* In one race the noise is the same for all of them. */
 static onq_code time_again(oq_tune *t, onq_error *err) {
     oq_candidate *v[MAX_TIMED];
-    race r = {.ms = {0}};
     const size_t n = find_close(t, v);
     if (n < 2 || t->clock != NULL || t->beside == NULL || !oq_tune_goes_on(t))
         return ONQ_OK;
-    const onq_code rc = run_race(t, v, n, &r, err);
-    for (size_t i = 0; i < n && rc == ONQ_OK; i++) {
-        const double *own = r.halves[i + 1], *floats = r.halves[0];
-        v[i]->ms = r.ms[i + 1] / r.ms[0] * t->truth->ms;
-        v[i]->ms_noise = own[1] > 0 && floats[1] > 0
-                             ? fabs(own[0] / floats[0] - own[1] / floats[1]) * t->truth->ms
-                             : 0;
-    }
-    for (size_t i = 0; i < n; i++) {
-        oq_session_close(r.sessions[i + 1]);
-        oq_model_free(r.models[i + 1]);
-    }
-    return rc;
+    return oq_tune_race(t, v, n, CLOCK_LONGER * oq_tune_clock_seconds(t), err);
 }
 
 /* Measures the one that is to be taken once more, with ranges of other samples. */
 static onq_code confirm(oq_tune *t, oq_candidate *c, onq_error *err) {
     onq_error why = ONQ_ERROR_INIT;
     const oq_figure metric = c->score.figures[OQ_METRIC_METRIC];
-    uint64_t size = 0;
     c->report = c->score;
     if (c->exact || t->again == NULL || !oq_recipe_calibrates(&c->recipe) || !oq_tune_goes_on(t))
         return ONQ_OK;
     OQ_TRY(oq_progress(t->env, "confirming", 0, 1, err));
-    const onq_code rc = oq_tune_score(t, &c->recipe, t->again, &c->report, NULL, &size, &why);
+    const onq_code rc = oq_tune_score(t, &c->recipe, t->again, &c->report, &why);
     if (oq_tune_is_fatal(rc))
         return oq_error_give(err, rc, &why);
     c->report.figures[OQ_METRIC_METRIC] = metric;
@@ -107,6 +71,7 @@ static void doubt_others(const oq_tune *t, const oq_candidate *c) {
 }
 
 onq_code oq_tune_settle(oq_tune *t, oq_candidate **chosen, bool *reached, onq_error *err) {
+    OQ_TRY(oq_tune_time(t, err));
     *chosen = oq_choose(&t->all, &t->targets, t->prefer, reached);
     if (t->prefer == OQ_PREFER_SPEED)
         OQ_TRY(time_again(t, err));
@@ -122,5 +87,6 @@ onq_code oq_tune_settle(oq_tune *t, oq_candidate **chosen, bool *reached, onq_er
         doubt_others(t, *chosen);
         if (i < MAX_DOUBTS)
             OQ_TRY(oq_tune_safer(t, *chosen, err));
+        OQ_TRY(oq_tune_time(t, err));
     }
 }

@@ -79,10 +79,12 @@ static onq_code try_other_base(oq_tune *t, onq_error *err) {
     oq_candidate *before = NULL, *first = t->base_float;
     if (t->other_base == NULL || !t->allow_static)
         return ONQ_OK;
+    OQ_TRY(oq_tune_time(t, err));
     before = oq_tune_fastest_set(t, t->base);
     OQ_TRY(oq_tune_set_base(t, t->other_base, err));
     for (size_t i = 1; i < OQ_COUNT(op_sets); i++)
         OQ_TRY(try_op_set(t, op_sets[i].label, op_sets[i].op_set, err));
+    OQ_TRY(oq_tune_time(t, err));
     const oq_candidate *after = oq_tune_fastest_set(t, t->base);
     const bool better =
         after != NULL && (before == NULL || after->ms < before->ms / OQ_SET_FASTER ||
@@ -220,6 +222,14 @@ static bool changes_numbers_only(const char *option) {
     return false;
 }
 
+static const struct {
+    const char *what, *name, *value;
+} refinements[] = {
+    [OQ_REFINE_RANGES] = {"mse ranges", "calibration_method", "mse"},
+    [OQ_REFINE_BIAS] = {"bias correction", "bias_correction", NULL},
+    [OQ_REFINE_ROUNDING] = {"learned rounding", "learned_rounding", NULL},
+};
+
 /* A candidate with one more option. */
 static onq_code refine(oq_tune *t, const oq_candidate *from, const char *what, const char *name,
                        const char *value, oq_candidate **out, onq_error *err) {
@@ -231,14 +241,23 @@ static onq_code refine(oq_tune *t, const oq_candidate *from, const char *what, c
     OQ_TRY_ALLOC(label.p != NULL, err);
     OQ_TRY(oq_recipe_copy(&from->recipe, t->arena, &r, err));
     OQ_TRY(oq_recipe_add(&r, t->arena, name, value, err));
+    if (changes_numbers_only(name))
+        OQ_TRY(oq_tune_time(t, err));
     t->known_ms = changes_numbers_only(name) ? from->ms : 0;
     const onq_code rc = oq_tune_try(t, &r, label.p, out, err);
     t->known_ms = 0;
     return rc;
 }
 
+onq_code oq_tune_refine(oq_tune *t, const oq_candidate *from, oq_refinement how, oq_candidate **out,
+                        onq_error *err) {
+    return refine(t, from, refinements[how].what, refinements[how].name, refinements[how].value,
+                  out, err);
+}
+
 #define CORRECTED    2 /* points */
-#define CORRECTED_DB 4 /* that they may lack */
+#define CORRECTED_DB 5 /* that they may lack */
+#define LEARNED_DB   6
 #define REFINED      2 /* of the best candidates, at most */
 
 /* After double activations the rounding of weights is most of what noise is left. */
@@ -247,12 +266,16 @@ static bool is_double(const oq_candidate *c) {
            oq_recipe_has_method(&c->recipe, OQ_METHOD_DOUBLE);
 }
 
-static onq_code refine_best(oq_tune *t, size_t most, const char *what, const char *name,
-                            const char *value, onq_error *err) {
+bool oq_tune_is_near(const oq_tune *t, const oq_candidate *c, double db) {
+    return pow(10, -c->score.objective / 10) <= oq_tune_allowed_noise(t, c) * pow(10, db / 10);
+}
+
+static onq_code refine_best(oq_tune *t, size_t most, double db, oq_refinement how, onq_error *err) {
     oq_candidate *best[REFINED], *c = NULL;
     const size_t n = most_accurate(t, best, most);
     for (size_t i = 0; i < n; i++)
-        OQ_TRY(refine(t, best[i], what, name, value, &c, err));
+        if (oq_tune_is_near(t, best[i], db))
+            OQ_TRY(oq_tune_refine(t, best[i], how, &c, err));
     return ONQ_OK;
 }
 
@@ -277,19 +300,23 @@ static bool is_done(const oq_tune *t, const oq_candidate *fastest) {
 }
 
 static onq_code try_methods(oq_tune *t, onq_error *err) {
-    const oq_candidate *base = oq_tune_fastest_set(t, t->base);
     oq_candidate *c = NULL;
+    OQ_TRY(oq_tune_time(t, err));
+    const oq_candidate *base = oq_tune_fastest_set(t, t->base);
     if (base == NULL || is_done(t, base))
         return ONQ_OK;
     for (size_t i = 0; i < OQ_COUNT(methods); i++)
         if ((t->has_matmul && methods[i].for_matmul) || (t->has_conv && methods[i].for_conv))
             OQ_TRY(refine(t, base, methods[i].label, methods[i].name, methods[i].value, &c, err));
-    OQ_TRY(refine_best(t, 1, "mse ranges", "calibration_method", "mse", err));
-    for (size_t i = 0, n = t->all.n; i < n; i++)
-        if (t->all.v[i]->ok && is_double(t->all.v[i]) &&
-            !oq_targets_hold(&t->targets, &t->all.v[i]->score))
-            OQ_TRY(refine(t, t->all.v[i], "learned rounding", "learned_rounding", NULL, &c, err));
-    return refine_best(t, REFINED, "bias correction", "bias_correction", NULL, err);
+    OQ_TRY(oq_tune_time(t, err));
+    OQ_TRY(refine_best(t, 1, INFINITY, OQ_REFINE_RANGES, err));
+    for (size_t i = 0, n = t->all.n; i < n; i++) {
+        const oq_candidate *x = t->all.v[i];
+        if (x->ok && is_double(x) && oq_tune_is_near(t, x, LEARNED_DB) &&
+            !oq_targets_hold(&t->targets, &x->score))
+            OQ_TRY(oq_tune_refine(t, x, OQ_REFINE_ROUNDING, &c, err));
+    }
+    return refine_best(t, REFINED, CORRECTED_DB, OQ_REFINE_BIAS, err);
 }
 
 /* The bounds reach the targets themselves, without any slack. */
@@ -307,23 +334,22 @@ static bool is_safe(const oq_tune *t, const oq_candidate *c) {
  * to find: for what is chosen so far if it needs them, and for what is faster and lacks little. */
 static onq_code correct_points(oq_tune *t, onq_error *err) {
     bool reached = false;
+    OQ_TRY(oq_tune_time(t, err));
     const oq_candidate *chosen = oq_choose(&t->all, &t->targets, t->prefer, &reached);
     const size_t n = t->all.n;
     size_t tried = 0;
     oq_candidate *c = NULL;
     if (!reached)
         chosen = oq_choose_nearest(&t->all, &t->targets);
-    const double allowed =
-        chosen != NULL ? oq_tune_allowed_noise(t, chosen) * pow(10, CORRECTED_DB / 10.0) : 0;
     for (size_t i = n; i-- > 0 && tried < CORRECTED;) {
         const oq_candidate *x = t->all.v[i];
         const bool near =
-            pow(10, -x->score.objective / 10) <= allowed && chosen != NULL && x->ms < chosen->ms;
-        if (!is_static(x) || (x != chosen && (x->reached || !near)) ||
+            chosen != NULL && x->ms < chosen->ms && oq_tune_is_near(t, x, CORRECTED_DB);
+        if (!is_static(x) || (x != chosen && (x->reached || !near || is_double(x))) ||
             (x == chosen && reached && is_safe(t, x)))
             continue;
-        OQ_TRY(is_double(x) ? refine(t, x, "learned rounding", "learned_rounding", NULL, &c, err)
-                            : refine(t, x, "bias correction", "bias_correction", NULL, &c, err));
+        const oq_refinement how = is_double(x) ? OQ_REFINE_ROUNDING : OQ_REFINE_BIAS;
+        OQ_TRY(oq_tune_refine(t, x, how, &c, err));
         tried += c != NULL;
     }
     return ONQ_OK;

@@ -6,30 +6,31 @@
 #include "tune/units.h"
 
 #include "onnx/graph.h"
-#include "quantize/cost/unit_time.h"
 #include "samples/agreement.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-#define PROBE_LIMIT   "12" /* samples that calibrate for it, some of them held out */
-#define PROBE_SAMPLES 4    /* for the noise of one unit */
-#define MUCH          0.2  /* of the work that pays: worth a method of its own */
-#define GUESSES       3    /* points that the prediction chooses; then what is left is halved */
-#define MAX_POINTS    7    /* of the curve that are made */
+#define PROBE_LIMIT    "6"  /* samples that calibrate for it, some of them held out */
+#define PROBE_SAMPLES  2    /* for the noise of one unit */
+#define MUCH           0.2  /* of the work that pays: worth a method of its own */
+#define GUESSES        3    /* points that the prediction chooses; then what is left is halved */
+#define LEARNED_POINTS 2
+#define FURTHER        0.85 /* of the noise of one that lacked a little */
+#define MAX_POINTS     6    /* of the curve that are made */
 /* Units whose part of the noise is below this are good enough as they are. */
 #define MIN_NOISE 0.01
 /* Of float's time: the least gain of a unit that pays, however badly it was timed. */
 #define MIN_GAIN    0.02
-#define MAX_PROBES  32  /* units that are measured alone */
-#define MAX_FURTHER 8   /* that are, by each further way */
+#define MAX_PROBES  24  /* units that are measured alone */
+#define MOST        0.9 /* of the gain: units that give it are measured */
+#define MAX_FURTHER 5   /* that are, by each further way */
 #define SAFER       0.5 /* of the noise of what was doubted */
 
 typedef struct oq_unit_stage {
     oq_tune *t;
     oq_recipe base; /* for the whole model */
     oq_menus menus;
-    oq_unit_costs costs; /* by shape */
     oq_method *ways;
     bool whole; /* all products are integers in the base, not only those that gain alone */
     const oq_candidate *from;
@@ -107,29 +108,6 @@ static bool is_listed(const stage *s, const oq_unit *u) {
     return false;
 }
 
-/* The cost of a unit here: of its shape, which is timed once. */
-static onq_code cost_of(stage *s, const oq_unit *u, oq_unit_cost *out, onq_error *err) {
-    oq_tune *t = s->t;
-    oq_session_options like = t->session;
-    bool timed = false;
-    const oq_str key = oq_unit_key(u, t->arena);
-    OQ_TRY_ALLOC(key.p != NULL, err);
-    const uint32_t at = oq_map_find(&s->costs.keys, key);
-    if (at != OQ_MAP_NONE) {
-        *out = s->costs.all.v[at];
-        return ONQ_OK;
-    }
-    like.n_threads = t->n_threads;
-    if (oq_tune_goes_on(t))
-        OQ_TRY(oq_unit_time(t->engine, u, &like, out, &timed, err));
-    if (!timed)
-        *out = oq_unit_cost_of(u, NULL, key);
-    return OQ_PUSH(t->arena, &s->costs.all, *out) &&
-                   oq_map_put(&s->costs.keys, key, (uint32_t)s->costs.all.n - 1)
-               ? ONQ_OK
-               : oq_fail_nomem(err);
-}
-
 /* Whether its neighbours are integers is not known: some of the way from one cost to the other; the
  * input of a MatMul is often quantized for several. A second product costs what one between
  * integers does, ranges of channels a pass at each end. */
@@ -143,11 +121,44 @@ static void set_gains(oq_menu *m, const oq_unit_cost *c) {
     m->rows[OQ_METHOD_DOUBLE].gain = c->real - here - c->inner;
 }
 
-/* Units that are timed alone do not tell what they gain in the model: their gains together are what
- * the whole gains, and each has a part of it by what it gains alone, or by its work. */
+/* Ways that were tried on all units at once. */
+static const struct {
+    oq_method way;
+    const char *option;
+} everywhere[] = {
+    {OQ_METHOD_BOTH, "channel_ranges"},
+    {OQ_METHOD_OUTLIERS, "outlier_channels"},
+    {OQ_METHOD_DOUBLE, "double_activations"},
+};
+
+/* The candidate that has an option besides those of the base, or NULL. */
+static const oq_candidate *with_option(const stage *s, const oq_candidate *base,
+                                       const char *option) {
+    const oq_recipe *r = &base->recipe;
+    for (size_t i = 0; i < s->t->all.n; i++) {
+        const oq_candidate *c = s->t->all.v[i];
+        bool same = c->ok && c->ms > 0 && c->recipe.after == r->after &&
+                    c->recipe.options.n == r->options.n + 1 &&
+                    oq_recipe_get(&c->recipe, option) != NULL;
+        for (size_t k = 0; same && k < r->options.n; k++) {
+            const char *own = oq_recipe_get(&c->recipe, r->options.v[k].name);
+            same = own != NULL && strcmp(own, oq_recipe_get(r, r->options.v[k].name)) == 0;
+        }
+        if (same)
+            return c;
+    }
+    return NULL;
+}
+
+static bool fits(const oq_menu *m, oq_method way) {
+    return way == OQ_METHOD_PLAIN || (way == OQ_METHOD_BOTH) != m->is_matmul;
+}
+
+/* What the whole model gains by integers, and what a way on all units costs of it, was timed. Each
+ * unit has a part of both by what it gains alone, as the rates say, and by its work. */
 static void fit_gains(stage *s) {
     const double whole = s->t->base_float->ms - s->from->ms;
-    double sum = 0, work = 0;
+    double sum = 0, work = 0, of_kind[2] = {0};
     for (size_t i = 0; i < s->menus.all.n; i++) {
         sum += s->menus.all.v[i].rows[OQ_METHOD_PLAIN].gain;
         work += s->menus.all.v[i].macs;
@@ -160,6 +171,17 @@ static void fit_gains(stage *s) {
         const double part = (alone / sum + m->macs / work) / 2 * whole;
         for (oq_method w = OQ_METHOD_PLAIN; w < OQ_METHODS; w++)
             m->rows[w].gain = part - (alone - m->rows[w].gain) * (whole / sum);
+        of_kind[m->is_matmul] += part;
+    }
+    for (size_t k = 0; k < OQ_COUNT(everywhere); k++) {
+        const oq_candidate *c = with_option(s, s->from, everywhere[k].option);
+        for (size_t i = 0; i < s->menus.all.n && c != NULL; i++) {
+            oq_menu *m = &s->menus.all.v[i];
+            const double part = m->rows[OQ_METHOD_PLAIN].gain;
+            if (fits(m, everywhere[k].way) && of_kind[m->is_matmul] > 0)
+                m->rows[everywhere[k].way].gain =
+                    part - fmax(0, c->ms - s->from->ms) * part / of_kind[m->is_matmul];
+        }
     }
 }
 
@@ -171,15 +193,14 @@ static int by_macs(const void *x, const void *y) {
 /* Units that integers may make faster and whose name is theirs alone, heaviest first. */
 static onq_code list_units(stage *s, onq_error *err) {
     oq_tune *t = s->t;
-    oq_map_init(&s->costs.keys, t->arena);
     for (size_t i = 0; i < t->units.all.n; i++) {
         const oq_unit *u = &t->units.all.v[i];
         oq_menu menu = {.macs = u->macs, .is_matmul = u->product != OQ_CONV};
-        oq_unit_cost cost;
         if ((!t->pays[i] && !s->whole) || oq_node_label(u->node).n == 0 || is_listed(s, u))
             continue;
-        OQ_TRY(oq_progress(t->env, "timing units", i, t->units.all.n, err));
-        OQ_TRY(cost_of(s, u, &cost, err));
+        const oq_str key = oq_unit_key(u, t->arena);
+        OQ_TRY_ALLOC(key.p != NULL, err);
+        const oq_unit_cost cost = oq_unit_cost_of(u, NULL, key);
         set_gains(&menu, &cost);
         OQ_TRY(c_name(s, u->node, &menu.node, err));
         if (u->act != NULL && oq_node_label(u->act).n > 0)
@@ -239,40 +260,76 @@ static onq_code probe(stage *s, size_t at, oq_method way, onq_error *err) {
     return ONQ_OK;
 }
 
-/* The heaviest units. The others are taken to be as noisy for their work as these are. */
+/* The noise of the units that were not measured by this way: what all of them together have, as far
+ * as it is known, without those that were; else as much for their work as these. */
+static void fill_noise(stage *s, oq_method way, const oq_candidate *all) {
+    double noise = 0, work = 0, rest = 0;
+    for (size_t i = 0; i < s->menus.all.n; i++) {
+        const oq_menu *m = &s->menus.all.v[i];
+        if (m->rows[way].known) {
+            noise += m->rows[way].noise;
+            work += m->macs;
+        } else if (fits(m, way)) {
+            rest += m->macs;
+        }
+    }
+    const double whole = all != NULL ? pow(10, -all->score.objective / 10) : 0;
+    const double each = whole > noise && rest > 0 ? (whole - noise) / rest
+                        : work > 0                ? noise / work
+                                                  : INFINITY;
+    for (size_t i = 0; i < s->menus.all.n && isfinite(each); i++) {
+        oq_menu *m = &s->menus.all.v[i];
+        const oq_menu_row *plain = &m->rows[OQ_METHOD_PLAIN];
+        if (m->rows[way].known || !fits(m, way) || m->rows[way].gain <= 0)
+            continue;
+        m->rows[way].noise = way == OQ_METHOD_PLAIN ? each * m->macs
+                                                    : fmin(plain->noise, each * m->macs);
+        m->rows[way].known = true;
+    }
+}
+
+/* Those that most of the gain comes from are measured. */
 static onq_code probe_plain(stage *s, onq_error *err) {
-    double sum = 0, work = 0;
-    size_t i = 0;
-    for (; i < s->menus.all.n && i < MAX_PROBES && oq_tune_goes_on(s->t); i++) {
+    double gained = 0, gain = 0;
+    for (size_t k = 0; k < s->menus.all.n; k++)
+        gain += fmax(0, s->menus.all.v[k].rows[OQ_METHOD_PLAIN].gain);
+    for (size_t i = 0;
+         i < s->menus.all.n && i < MAX_PROBES && gained <= MOST * gain && oq_tune_goes_on(s->t);
+         i++) {
         OQ_TRY(oq_progress(s->t->env, "units", i, s->menus.all.n, err));
         OQ_TRY(probe(s, i, OQ_METHOD_PLAIN, err));
-        const oq_menu_row *row = &s->menus.all.v[i].rows[OQ_METHOD_PLAIN];
-        sum += row->known ? row->noise : 0;
-        work += row->known ? s->menus.all.v[i].macs : 0;
+        gained += fmax(0, s->menus.all.v[i].rows[OQ_METHOD_PLAIN].gain);
     }
-    for (; i < s->menus.all.n && work > 0; i++) {
-        s->menus.all.v[i].rows[OQ_METHOD_PLAIN].noise = sum * s->menus.all.v[i].macs / work;
-        s->menus.all.v[i].rows[OQ_METHOD_PLAIN].known = true;
-    }
+    fill_noise(s, OQ_METHOD_PLAIN, s->from);
     return ONQ_OK;
 }
 
-/* Further ways for units that make much of the noise, the heaviest first. */
+/* A further way for units that make much of the noise, the heaviest first. */
+static onq_code probe_way(stage *s, oq_method way, const oq_candidate *all, double noise,
+                          onq_error *err) {
+    size_t tried = 0;
+    for (size_t i = 0; i < s->menus.all.n && tried < MAX_FURTHER && oq_tune_goes_on(s->t); i++) {
+        const oq_menu *m = &s->menus.all.v[i];
+        const oq_menu_row *plain = &m->rows[OQ_METHOD_PLAIN];
+        if (!fits(m, way) || m->rows[way].gain <= 0 || !plain->known ||
+            plain->noise < MIN_NOISE * noise)
+            continue;
+        OQ_TRY(oq_progress(s->t->env, "units, further ways", i, s->menus.all.n, err));
+        OQ_TRY(probe(s, i, way, err));
+        tried++;
+    }
+    if (tried > 0)
+        fill_noise(s, way, all);
+    return ONQ_OK;
+}
+
 static onq_code probe_further(stage *s, onq_error *err) {
     double sum = 0;
     for (size_t i = 0; i < s->menus.all.n; i++)
         sum += s->menus.all.v[i].rows[OQ_METHOD_PLAIN].noise;
-    for (oq_method w = OQ_METHOD_BOTH; w < OQ_METHODS; w++)
-        for (size_t i = 0, tried = 0; i < s->menus.all.n && oq_tune_goes_on(s->t); i++) {
-            const oq_menu *m = &s->menus.all.v[i];
-            const bool fits = (w == OQ_METHOD_BOTH) != m->is_matmul;
-            if (!fits || m->rows[w].gain <= 0 || !m->rows[OQ_METHOD_PLAIN].known ||
-                m->rows[OQ_METHOD_PLAIN].noise < MIN_NOISE * sum || tried >= MAX_FURTHER)
-                continue;
-            OQ_TRY(oq_progress(s->t->env, "units, further ways", i, s->menus.all.n, err));
-            OQ_TRY(probe(s, i, w, err));
-            tried++;
-        }
+    for (size_t k = 0; k < OQ_COUNT(everywhere); k++)
+        OQ_TRY(probe_way(s, everywhere[k].way, with_option(s, s->from, everywhere[k].option), sum,
+                         err));
     return ONQ_OK;
 }
 
@@ -317,10 +374,40 @@ static size_t float_units(const stage *s, size_t n_steps) {
     return n;
 }
 
+/* dB that learned rounding gained where all activations are double; 0: it was not tried. */
+static double learned_gain(const stage *s) {
+    const oq_candidate *c = with_option(s, s->from, "double_activations");
+    const oq_candidate *learned = c != NULL ? with_option(s, c, "learned_rounding") : NULL;
+    return learned != NULL ? fmax(0, learned->score.objective - c->score.objective) : 0;
+}
+
+static bool may_learn(const stage *s, const oq_candidate *c, double gain) {
+    return gain > 0 && oq_recipe_has_method(&c->recipe, OQ_METHOD_DOUBLE) &&
+           oq_tune_is_near(s->t, c, gain);
+}
+
+/* Learned rounding takes long: it is left to the point that is to have it. Where it gains less than
+ * it did before, points with less noise follow. */
+static onq_code learn_point(stage *s, double gain, size_t at, onq_error *err) {
+    for (size_t i = 0; i < LEARNED_POINTS && at < s->menus.steps.n; i++) {
+        oq_candidate *c = NULL, *learned = NULL;
+        OQ_TRY(try_point(s, at, &c, err));
+        if (c == NULL || oq_targets_hold(&s->t->targets, &c->score))
+            return ONQ_OK;
+        if (may_learn(s, c, gain))
+            OQ_TRY(oq_tune_refine(s->t, c, OQ_REFINE_ROUNDING, &learned, err));
+        if (learned == NULL || oq_targets_hold(&s->t->targets, &learned->score))
+            return ONQ_OK;
+        at = step_of(s, FURTHER * pow(10, -c->predicted / 10));
+    }
+    return ONQ_OK;
+}
+
 /* Looks for the fastest point that reaches the targets. The prediction says where to begin; what
  * was measured there says by how much it is wrong. */
 static onq_code search_points(stage *s, const oq_candidate *base, onq_error *err) {
-    const double allowed = oq_tune_allowed_noise(s->t, base);
+    const double gain = learned_gain(s);
+    const double allowed = oq_tune_allowed_noise(s->t, base) * pow(10, gain / 10);
     double factor = 1;
     size_t low = 0, high = s->menus.steps.n; /* points below low fail, high (all float) does not */
     while (high > 0 && float_units(s, high - 1) > s->t->max_float_units)
@@ -337,12 +424,12 @@ static onq_code search_points(stage *s, const oq_candidate *base, onq_error *err
         const double predicted = pow(10, -c->predicted / 10);
         if (measured > 0 && predicted > 0 && isfinite(measured))
             factor = predicted / measured;
-        if (oq_targets_hold(&s->t->targets, &c->score))
+        if (oq_targets_hold(&s->t->targets, &c->score) || may_learn(s, c, gain))
             high = at;
         else
             low = at + 1;
     }
-    return ONQ_OK;
+    return gain > 0 ? learn_point(s, gain, high, err) : ONQ_OK;
 }
 
 /* ---- the stage ---- */
@@ -374,6 +461,7 @@ static const oq_candidate *best_like(const oq_tune *t, const oq_candidate *base)
 }
 
 onq_code oq_tune_units(oq_tune *t, onq_error *err) {
+    OQ_TRY(oq_tune_time(t, err));
     const oq_candidate *from = oq_tune_fastest_set(t, t->base);
     if (from == NULL || t->choice != NULL || !oq_tune_goes_on(t) || is_fast_enough(t, from))
         return ONQ_OK;

@@ -46,8 +46,10 @@ static const onq_option_info rows[] = {
             "Samples for the report, which take no part in calibration or in the choice."),
     OQ_ROW_LABELS(", over --eval_data if it is given, otherwise over --data."),
     OQ_ENUM("prefer", 0, "", "speed", OQ_CHOICES(PREFERENCES), "WHAT",
-            "What decides among candidates that reach the target. Times that differ by less than "
-            "their noise (2 % at most) count as equal; the most accurate of them is chosen."),
+            "What decides among candidates that reach the target and are no slower than float. "
+            "Times that differ by less than their noise (2 % at most) count as equal; the most "
+            "accurate of them is chosen. With size or accuracy, a slower model is written, with a "
+            "warning, if all quantized ones are slower."),
     OQ_FLAG("best_effort", 0, "",
             "If no quantized candidate reaches the target, write the most accurate one, with a "
             "warning, instead of the fastest float model."),
@@ -280,6 +282,7 @@ static onq_code open_samples(oq_auto *a, onq_error *err) {
     o.model = a->model;
     o.level = OQ_OPT_ALL;
     o.n_threads = OQ_THREADS_RUNTIME;
+    o.no_spinning = true;
     OQ_TRY(oq_session_open(a->engine, &o, &truth, err));
     const onq_code rc = fill_sets(a, truth, err);
     oq_session_close(truth);
@@ -412,6 +415,8 @@ static onq_code choose(oq_auto *a, onq_error *err) {
     if (a->chosen == NULL)
         return oq_fail(err, ONQ_E_UNSUPPORTED, "there is no candidate at all");
     a->nearest = oq_choose_nearest(&a->tune.all, &a->tune.targets);
+    if (!a->reached && a->nearest != NULL)
+        OQ_TRY(oq_tune_complete(&a->tune, a->nearest, err));
     a->needed = a->reached ? 0 : samples_needed(a);
     if (a->tune.rival_found != NULL)
         choose_over_rival(a);

@@ -375,6 +375,11 @@ void oq_auto_text(const oq_auto *a) {
         !oq_targets_hold(&a->tune.targets, &a->chosen->report))
         oq_warn(a->job->env, "the target is not reached on --eval_data (samples of the same kind "
                              "in --data, or a higher --target)");
+    if (!oq_is_as_fast(a->chosen, a->tune.truth))
+        oq_warn(a->job->env,
+                "the model that was written takes %.2f times as long as float: nothing in integers "
+                "is as fast (--prefer speed keeps it float)",
+                a->chosen->ms / a->tune.truth->ms);
     if (a->tune.stopped)
         oq_buf_adds(b, "stopped by --time_limit: the best so far\n");
     oq_auto_commands(a, a->chosen, b);
