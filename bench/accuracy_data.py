@@ -236,7 +236,75 @@ def lstm_tagger(models, _, folder):
     return [Task("lstm_tagger", copied(models, folder, "lstm_tagger"), None, feeds, same)]
 
 
-MAKERS = [digits_cnn, efficientnet_lite0, ppocr_cls, ppocrv4_det, magika, minilm, lstm_tagger]
+def saved(folder, name, feeds):
+    """A folder with a file for each sample."""
+    home = folder / name
+    home.mkdir(exist_ok=True)
+    for i, feed in enumerate(feeds):
+        np.savez(home / f"{i:03}.npz", **feed)
+    return home
+
+
+def voice(rng, n):
+    """Something like speech at 16 kHz: buzzes of changing pitch through two resonances, and pauses with noise."""
+    out, at = rng.normal(0, 0.003, n), 0
+    while at < n - 8000:
+        length, pitch = rng.integers(2000, 8000), rng.uniform(90, 250)
+        t = np.arange(length) / 16000
+        phase = 2 * np.pi * np.cumsum(pitch * (1 + 0.2 * np.sin(2 * np.pi * rng.uniform(1, 4) * t))) / 16000
+        first, second = rng.uniform(300, 900), rng.uniform(900, 2500)
+        for k in range(1, 30):
+            near = 1 / (1 + ((k * pitch - first) / 120) ** 2) + 0.5 / (1 + ((k * pitch - second) / 160) ** 2)
+            out[at:at + length] += 0.2 * near * np.sin(k * phase) * np.hanning(length)
+        at += length + rng.integers(500, 6000)
+    return out.astype(np.float32)
+
+
+def silero_vad(models, _, folder):
+    """Chunks with the state that the float model has there."""
+    model = models / "silero_vad_op18_ifless" / "model.onnx"
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    sides = []
+    for part, n in ((0, 64), (1, 300)):
+        sound, state, feeds = voice(np.random.default_rng(part), 512 * n + 64), np.zeros((2, 1, 128), np.float32), []
+        for i in range(n):
+            feeds.append({"input": sound[None, i * 512:i * 512 + 576], "state": state, "sr": np.array(16000, np.int64)})
+            state = session.run(None, feeds[-1])[1]
+        sides.append(feeds)
+
+    def same(truth, other):
+        return 100 * np.mean([(t[0] > 0.5) == (o[0] > 0.5) for t, o in zip(truth, other)])
+
+    return [Task("silero_vad", model, saved(folder, "voice", sides[0]), sides[1], same)]
+
+
+def tokens(rng, vocabulary, shape):
+    """Few words are frequent, as in texts."""
+    return np.minimum(rng.zipf(1.3, shape), vocabulary - 1).astype(np.int64)
+
+
+def tiny_llama(models, _, folder):
+    rng = np.random.default_rng(3)
+    feeds = [{"input_ids": tokens(rng, 4096, (1, rng.integers(16, 49)))} for _ in range(150)]
+    data = saved(folder, "llama", feeds[:32])
+    return [Task("tiny_llama", models / "tiny_llama" / "model.onnx", data, feeds[32:], same_class)]
+
+
+def bert_toy_fused(models, _, folder):
+    rng, model = np.random.default_rng(4), models / "bert_toy_fused" / "model.onnx"
+    names = [i.name for i in onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"]).get_inputs()]
+    feeds = []
+    for _ in range(180):
+        shape = (1, int(rng.integers(8, 33)))
+        values = {"mask": np.ones(shape, np.int64), "segment": np.zeros(shape, np.int64),
+                  "type": np.zeros(shape, np.int64)}
+        feeds.append({name: next((v for word, v in values.items() if word in name), rng.integers(1, 99, shape))
+                      for name in names})
+    return [Task("bert_toy_fused", model, saved(folder, "bert", feeds[:48]), feeds[48:], same_class)]
+
+
+MAKERS = [digits_cnn, efficientnet_lite0, ppocr_cls, ppocrv4_det, magika, minilm, lstm_tagger, silero_vad, tiny_llama,
+          bert_toy_fused]
 
 
 def tasks(models, real, folder, pattern=""):

@@ -2,10 +2,12 @@
 
 `onq auto` gets a model and samples, and no other option but --target where a row names one. Beside it stand the
 reference's default recipe and the same per channel, both after `preprocess`. All run as users run them: the runtime's
-default options. Time is that of one thread, models taking turns, the least median of some rounds, as a part of float's.
+default options. Time is the processor time of one thread, models taking turns, the least median of some rounds, as a part of float's.
 
 For each model it prints what auto promises (figure and bound of its target), what the held-out samples show of the same
-metric, and the cost: the processor time of the search as a multiple of running float once over the samples.
+metric, and the cost: the processor time of the search as a multiple of running float once over the samples. Models of
+which that takes less than LEAST seconds are too small for a goal of cost: opening sessions takes longer. Small models
+are searched three times: each answer must keep its promise, and their times may differ by SPREAD.
 
 Budgets are goals: the same answer as float (class, mask, nearest sentence) in percent, signal to noise in dB, time; that
 the promise holds, within half a point or 1 dB; and the cost.
@@ -40,6 +42,21 @@ GOALS = {
 
 
 COST = 30  # times float over the samples
+LEAST = 0.2  # seconds of float over the samples
+SPREAD = 0.05  # of float's time
+SEARCHES = {"digits_cnn": 3, "ppocr_cls": 3, "magika": 3, "silero_vad": 3}
+
+
+def kl(truth, other):
+    """The mean divergence of float's distribution over the last axis."""
+    def log_softmax(x):
+        x = x.astype(np.float64) - x.max(-1, keepdims=True)
+        return x - np.log(np.exp(x).sum(-1, keepdims=True))
+    rows = []
+    for t, o in zip(truth, other):
+        p, q = log_softmax(t[0]), log_softmax(o[0])
+        rows.append((np.exp(p) * (p - q)).sum(-1).ravel())
+    return np.mean(np.concatenate(rows))
 
 
 def same_samples(truth, other):
@@ -64,7 +81,7 @@ def session(path):
 
 
 def sqnr(truth, other):
-    """Over all samples, of the first output."""
+    """Over all samples, of the first output: the others of these models are states."""
     signal = sum(np.square(t[0], dtype=np.float64).sum() for t in truth)
     noise = sum(np.square(t[0].astype(np.float64) - o[0]).sum() for t, o in zip(truth, other))
     return 10 * np.log10(signal / noise) if noise else 199.0
@@ -77,9 +94,9 @@ def milliseconds(sessions, feeds):
         taken = [[] for _ in sessions]
         for feed in feeds:
             for i, s in enumerate(sessions):
-                begin = time.perf_counter()
+                begin = time.thread_time()
                 s.run(None, feed)
-                taken[i].append(time.perf_counter() - begin)
+                taken[i].append(time.thread_time() - begin)
         least = [min(a, float(np.median(t))) for a, t in zip(least, taken)]
     return [1000 * t for t in least]
 
@@ -92,7 +109,7 @@ def onq(*words):
 
 
 def make(task, folder):
-    """The models that are compared, by name; the first is float."""
+    """What auto is compared with, by name; the first is float."""
     data = ["--data", task.data] if task.data else []
     prepared = folder / "prepared.onnx"
     if not task.data:  # its samples lie beside the model
@@ -102,46 +119,55 @@ def make(task, folder):
     for name, options in (("reference", []), ("per channel", ["--per_channel"])):
         made[name] = folder / f"{name}.onnx"
         onq("static", "-i", prepared, "-o", made[name], *options, *data)
-    made["auto"] = folder / "auto.onnx"
+    return made
+
+
+def search(task, path):
+    """Seconds of the processor that one search took, and what it says."""
+    data = ["--data", task.data] if task.data else []
     begin = cpu_seconds()
-    run = onq("auto", "-i", task.model, "-o", made["auto"], "--json", *task.options, *data)
-    seconds = cpu_seconds() - begin
-    return made, seconds, json.loads(run.stdout) if run.returncode == 0 else {}
+    run = onq("auto", "-i", task.model, "-o", path, "--json", *task.options, *data)
+    return cpu_seconds() - begin, json.loads(run.stdout) if run.returncode == 0 else {}
 
 
-METRICS = {"agreement": same_rows, "sample_agreement": same_samples, "sqnr": sqnr}
+METRICS = {"agreement": same_rows, "sample_agreement": same_samples, "sqnr": sqnr, "kl": kl}
+SLACK = {"sqnr": 1, "kl": 0}
 
 
 def check_promise(task, found, truth, outputs, budgets):
     """What auto said of samples that nobody has seen, and what they show."""
-    for metric, target in found.get("target", {}).items():
-        if metric not in METRICS or not found["target_reached"] or found["chosen"]["options"]["command"] == "float":
+    chosen = found["chosen"]
+    for metric, target in found["target"].items():
+        if metric not in METRICS or not found["target_reached"] or chosen["options"]["command"] == "float":
             print(f"  target {metric}={target}: {'reached' if found['target_reached'] else 'not reached, and said'}; "
-                  f"{found['chosen']['label']}")
+                  f"{chosen['label']}")
             continue
-        figure, bound = found["chosen"]["figure"][metric], found["chosen"]["bound"][metric]
         unseen = METRICS[metric](truth, outputs)
-        print(f"  target {metric}={target}: promised {bound:.2f} ({figure:.2f} on its own samples), unseen samples {unseen:.2f}")
-        slack = 1 if metric == "sqnr" else 0.5
-        budgets.check(f"{task.name}: {metric} below its target on unseen samples", target - unseen, slack,
-                      "dB" if metric == "sqnr" else "points")
+        print(f"  target {metric}={target}: promised {chosen['bound'][metric]:.2f} ({chosen['figure'][metric]:.2f} on its own "
+              f"samples), unseen samples {unseen:.2f}")
+        missing = unseen - target if metric == "kl" else target - unseen
+        budgets.check(f"{task.name}: {metric} short of its target on unseen samples", missing, SLACK.get(metric, 0.5),
+                      "dB" if metric == "sqnr" else "" if metric == "kl" else "points")
 
 
-def check_cost(task, found, seconds, float_ms, budgets):
-    bare = found.get("samples", {}).get("used", 0) * float_ms / 1000
-    if bare > 0:
-        print(f"  cost: {seconds:.1f} s of the processor, {seconds / bare:.0f} times float over the samples")
+def check_cost(task, found, seconds, budgets):
+    bare = found["samples"]["used"] * found["float"]["latency_ms"] / 1000
+    print(f"  cost: {seconds:.1f} s of the processor, {seconds / bare:.0f} times float over the samples")
+    if bare >= LEAST:
         budgets.check(f"{task.name}: cost of the search", seconds / bare, COST, "times float")
 
 
 def bench(task, folder, budgets):
-    made, seconds, found = make(task, folder)
+    made, answers = make(task, folder), {}
+    for i in range(SEARCHES.get(task.name, 1)):
+        name = "auto" if i == 0 else f"auto, search {i + 1}"
+        made[name] = folder / f"auto{i}.onnx"
+        answers[name] = search(task, made[name])
     made = {name: path for name, path in made.items() if path.exists()}
     sessions = {name: session(path) for name, path in made.items()}
     truth = [sessions["float"].run(None, feed) for feed in task.feeds]
     taken = dict(zip(sessions, milliseconds(list(sessions.values()), task.feeds[:30])))
     print(f"\n{task.name}: {len(task.feeds)} held-out samples")
-    print(f"  chosen: {found.get('chosen', {}).get('label')}")
     print(f"  {'':14s} {'same %':>8s} {'dB':>7s} {'ms':>8s} {'of float':>9s} {'MB':>7s}")
     rows = {}
     for name, s in sessions.items():
@@ -149,12 +175,21 @@ def bench(task, folder, budgets):
         rows[name] = (task.same(truth, outputs), sqnr(truth, outputs), taken[name] / taken["float"])
         print(f"  {name:14s} {rows[name][0]:8.2f} {rows[name][1]:7.1f} {taken[name]:8.2f} {rows[name][2]:9.2f} "
               f"{made[name].stat().st_size / 1e6:7.2f}")
-        if name == "auto":
+        seconds, found = answers.get(name, (0, {}))
+        if found:
+            print(f"  chosen: {found['chosen']['label']}")
             check_promise(task, found, truth, outputs, budgets)
-            check_cost(task, found, seconds, taken["float"], budgets)
-    same, noise, part = GOALS[task.name]
-    got = rows.get("auto", (0, 0, 9))
-    budgets.check(f"{task.name}: other answers than float", 100 - got[0], 100 - same + 1e-9, "%")
+            check_cost(task, found, seconds, budgets)
+    parts = [rows[name][2] for name in answers if name in rows]
+    if len(parts) > 1:
+        budgets.check(f"{task.name}: times of {len(parts)} searches apart", max(parts) - min(parts), SPREAD, "of float's")
+    check_goals(task, rows.get("auto", (0, 0, 9)), budgets)
+
+
+def check_goals(task, got, budgets):
+    same, noise, part = GOALS.get(task.name, (None, None, None))
+    if same is not None:
+        budgets.check(f"{task.name}: other answers than float", 100 - got[0], 100 - same + 1e-9, "%")
     if noise is not None:
         budgets.check(f"{task.name}: noise", -got[1], -noise, "dB")
     if part is not None:
