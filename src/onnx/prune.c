@@ -46,8 +46,16 @@ static bool edges_build(edges *e, const oq_index *ix, oq_arena *a) {
     return true;
 }
 
-/* dead[i] for every node that no graph output needs; NULL when out of memory. */
-static bool *find_dead(const oq_index *ix, oq_arena *a) {
+static bool makes_one_of(const oq_node *n, const oq_map *names) {
+    for (size_t i = 0; names != NULL && i < n->output.n; i++)
+        if (oq_map_has(names, n->output.v[i]))
+            return true;
+    return false;
+}
+
+/* dead[i] for every node that no graph output needs, nor one that makes what `kept` has (or NULL);
+ * NULL when out of memory. */
+static bool *find_dead(const oq_index *ix, const oq_map *kept, oq_arena *a) {
     const size_t n = ix->graph->node.n;
     edges e;
     bool *dead = OQ_NEW_ARRAY(a, bool, n);
@@ -63,6 +71,11 @@ static bool *find_dead(const oq_index *ix, oq_arena *a) {
             stack[top++] = v->producer;
         }
     }
+    for (uint32_t i = 0; i < n; i++)
+        if (dead[i] && makes_one_of(ix->graph->node.v[i], kept)) {
+            dead[i] = false;
+            stack[top++] = i;
+        }
     while (top != 0) {
         const uint32_t node = stack[--top];
         for (uint32_t k = e.begin[node]; k < e.begin[node + 1]; k++) {
@@ -91,7 +104,7 @@ static bool is_kept(const oq_index *ix, oq_str name, const bool *dead) {
            (v->is_input || is_used(v, dead) || (v->producer != OQ_NO_NODE && !dead[v->producer]));
 }
 
-static void drop_gone(const oq_index *ix, const bool *dead) {
+static void drop_gone(const oq_index *ix, const bool *dead, const oq_map *names) {
     oq_graph *g = ix->graph;
     size_t kept = 0;
     for (size_t i = 0; i < g->initializer.n; i++)
@@ -107,7 +120,8 @@ static void drop_gone(const oq_index *ix, const bool *dead) {
     g->sparse_initializer.n = kept;
     kept = 0;
     for (size_t i = 0; i < g->value_info.n; i++)
-        if (is_kept(ix, g->value_info.v[i]->name, dead))
+        if (is_kept(ix, g->value_info.v[i]->name, dead) ||
+            (names != NULL && oq_map_has(names, g->value_info.v[i]->name)))
             g->value_info.v[kept++] = g->value_info.v[i];
     g->value_info.n = kept;
     kept = 0;
@@ -117,16 +131,46 @@ static void drop_gone(const oq_index *ix, const bool *dead) {
     g->quantization_annotation.n = kept;
 }
 
-onq_code oq_graph_prune(oq_model *m, oq_graph *g, onq_error *err) {
+onq_code oq_graph_prune_new(oq_model *m, oq_graph *g, const oq_map *names, onq_error *err) {
     OQ_SCRATCH(scratch, &m->env->alloc);
     oq_index ix;
     OQ_TRY(oq_index_build(&ix, &scratch, g, NULL, err));
-    const bool *dead = find_dead(&ix, &scratch);
+    const bool *dead = find_dead(&ix, names, &scratch);
     OQ_TRY_ALLOC(dead != NULL, err);
     oq_model_touch(m);
-    drop_gone(&ix, dead);
+    drop_gone(&ix, dead, names);
     oq_graph_remove_nodes(g, dead);
     return ONQ_OK;
+}
+
+onq_code oq_graph_prune(oq_model *m, oq_graph *g, onq_error *err) {
+    return oq_graph_prune_new(m, g, NULL, err);
+}
+
+typedef struct dead_names {
+    const oq_model *m;
+    oq_map *names;
+} dead_names;
+
+static onq_code add_dead(void *ctx, oq_graph *g, onq_error *err) {
+    const dead_names *d = ctx;
+    OQ_SCRATCH(scratch, &d->m->env->alloc);
+    oq_index ix;
+    OQ_TRY(oq_index_build(&ix, &scratch, g, NULL, err));
+    const bool *dead = find_dead(&ix, NULL, &scratch);
+    OQ_TRY_ALLOC(dead != NULL, err);
+    for (size_t i = 0; i < g->node.n; i++)
+        for (size_t k = 0; dead[i] && k < g->node.v[i]->output.n; k++)
+            OQ_TRY_ALLOC(oq_map_put(d->names, g->node.v[i]->output.v[k], 0), err);
+    for (size_t i = 0; i < g->value_info.n; i++)
+        if (!is_kept(&ix, g->value_info.v[i]->name, dead))
+            OQ_TRY_ALLOC(oq_map_put(d->names, g->value_info.v[i]->name, 0), err);
+    return ONQ_OK;
+}
+
+onq_code oq_graph_find_dead(oq_model *m, oq_graph *g, oq_map *names, onq_error *err) {
+    dead_names d = {m, names};
+    return oq_walk_graphs(g, add_dead, &d, err);
 }
 
 /* ---- initializers alone ---- */

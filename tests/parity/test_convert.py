@@ -143,6 +143,7 @@ def test_weights(form, tmp_path):
     case.near(out, 100.0, optimised=True)
     if form in ("nbits-hqq", "bnb4-nf4", "bnb4-fp4"):
         refused(case.convert("qdq", status=None), "node '", "(MatMul")
+        case.near(case.convert("qdq", "--lossy"), 100.0)
         return
     if form == "nbits-2":  # the runtime has no kernel for it
         return
@@ -153,21 +154,6 @@ def test_weights(form, tmp_path):
     onq("convert", "--to", "nbits", "-i", pairs, "-o", back, "--no_verify", "--quiet", status=0)
     assert operators(back)["MatMulNBits"] == 2 and operators(back)["DequantizeLinear"] == 0
     case.near(back, 100.0)
-
-
-@pytest.mark.parametrize("form", ["qdq", "qdq-channels", "qoperator", "qoperator-channels"])
-def test_round_trip(form, tmp_path):
-    """Float with its ranges is quantized to the same bytes again."""
-    same = 0
-    for name in ("Add", "Concat", "Conv", "Gemm", "LeakyRelu", "MatMul", "MaxPool", "Reshape", "Sigmoid", "Split", "Transpose"):
-        model = opmodels.build(name if name in opmodels.NAMES else "Conv", 17)
-        case = Case(tmp_path, model, STATIC[form], opmodels.feeds(model, 1))
-        again = tmp_path / "again.onnx"
-        out = case.convert("float", "--ranges", tmp_path / "ranges.json")
-        onq(*STATIC[form], "-i", out, "-o", again, "--calibration_cache", tmp_path / "ranges.json", "--no_verify", "--quiet", status=0)
-        assert onq("diff", case.made, again).returncode == 0, name
-        same += again.read_bytes() == case.made.read_bytes()
-    assert same >= 8
 
 
 @pytest.mark.parametrize("kind", ["aimet-0.6.1", "aimet-1.0.0", "aimet-2.0.0", "overrides"])
@@ -244,7 +230,8 @@ def test_diff_and_inspect(tmp_path):
     """`diff --ignore form` compares what models stand for; `inspect` says which forms they can have."""
     model = opmodels.mixed(17)
     case = Case(tmp_path, model, STATIC["qdq-channels"], opmodels.feeds(model, 1))
-    integers = case.convert("qoperator")
+    refused(case.convert("qoperator", status=None), "node 'deconv1' (ConvTranspose)", "--partial")
+    integers = case.convert("qoperator", "--partial")
     assert onq("diff", case.made, integers).returncode == 1
     same = onq("diff", case.made, integers, "--ignore", "form")
     assert same.returncode == 0, same.stdout
@@ -255,7 +242,11 @@ def test_diff_and_inspect(tmp_path):
     found = onq("diff", case.made, tmp_path / "other.onnx", "--ignore", "form", status=1).stdout
     assert "value 'x': UINT8, scale" in found, found
     forms = json.loads(onq("inspect", case.made, "--json", status=0).stdout)["conversions"]
-    assert forms["qoperator"] == {"possible": True, "exact": True, "nodes": forms["qoperator"]["nodes"]} and forms["qoperator"]["nodes"] > 2
+    assert not forms["qoperator"]["possible"] and "deconv1" in forms["qoperator"]["why"]
+    assert forms["qdq"] == {"possible": True, "exact": True, "nodes": 0}
+    forms = json.loads(onq("inspect", Case(tmp_path, opmodels.build("Conv", 17), STATIC["qdq"], opmodels.feeds(opmodels.build("Conv", 17), 1)).made,
+                           "--json", status=0).stdout)["conversions"]
+    assert forms["qoperator"] == {"possible": True, "exact": True, "nodes": forms["qoperator"]["nodes"]} and forms["qoperator"]["nodes"] > 0
     assert forms["float"]["possible"] and not forms["float"]["exact"] and forms["nbits"]["nodes"] == 0
     assert "conversions" not in json.loads(onq("inspect", case.source, "--json", status=0).stdout)
 
@@ -369,25 +360,3 @@ def test_contradictions(tmp_path):
                   helper.make_node("Add", ["f", "x"], ["y"]), more=[ints, numpy_helper.from_array(np.ones((1, 4), np.int8), "wq")]),
             "node 'half' (MatMulInteger)")
     assert not (tmp_path / "o.onnx").exists()
-
-
-@pytest.mark.parametrize("name", ["bert_toy_fused", "digits_cnn", "lstm_tagger", "magika", "ppocr_cls", "tiny_llama"])
-def test_real(name, tmp_path):
-    """The shared models, in every form that suits them."""
-    source = common.MODELS / name / "model.onnx"
-    if not source.exists():
-        pytest.skip("no shared models")
-    samples = []
-    for folder in sorted(source.parent.glob("test_data_set_*"))[:2]:
-        tensors = [onnx.load_tensor(p) for p in sorted(folder.glob("input_*.pb"))]
-        samples.append({t.name: numpy_helper.to_array(t) for t in tensors})
-    forms = {"tiny_llama": ["nbits", "bnb4-nf4"], "bert_toy_fused": ["qdq-16", "dynamic-channels", "nbits"]}.get(name, ["qdq-channels", "qoperator", "dynamic"])
-    for form in forms:
-        words = {**STATIC, **DYNAMIC, **WEIGHTS}[form]
-        made, out = tmp_path / "made.onnx", tmp_path / "out.onnx"
-        data = ("--data", source.parent, "--limit", "2") if words[0] == "static" else ()
-        onq(*words, *data, "-i", source, "-o", made, "--no_verify", "--quiet", status=0)
-        onq("dequantize", "-i", made, "-o", out, "--no_verify", "--quiet", status=0)
-        assert left(out) == []
-        truth, before, after = (running.outputs(p, samples, False) for p in (source, made, out))
-        assert running.sqnr(truth, after) >= min(running.sqnr(truth, before) - 1.0, 40.0), form

@@ -48,6 +48,9 @@ static const onq_option_info form_rows[] = {
             "QuantizeLinear around float operators; qoperator: QLinearConv and other operators of "
             "integers in place of such pairs; nbits: MatMulNBits and GatherBlockQuantized in place "
             "of weights that are dequantized in blocks."),
+    OQ_FLAG("partial", 0, "",
+            "To qoperator and nbits: a node that has no such operator keeps its pairs, which "
+            "compute the same, instead of being an error."),
 };
 static const oq_opt_group form_own = OQ_GROUP("Form", form_rows);
 
@@ -93,6 +96,7 @@ static onq_code convert(void *ctx, onq_error *err) {
                           .to = asked.to,
                           .clips = asked.clips,
                           .lossy = asked.lossy,
+                          .partial = asked.partial,
                           .plan = &r->q.plan};
     OQ_TRY(oq_convert_run(c, err));
     if (r->real == 0)
@@ -214,6 +218,7 @@ static void tell(const run *r, double seconds) {
     oq_jw_uint(&job->json, "weights", c->n_weights);
     oq_jw_uint(&job->json, "clips", c->n_clips);
     oq_jw_uint(&job->json, "kept", c->n_kept);
+    oq_jw_uint(&job->json, "stay", c->n_stay);
     oq_jw_uint(&job->json, "lossy", c->n_lossy);
     oq_jw_real(&job->json, "seconds", seconds);
     oq_jw_uint(&job->json, "size_before", r->q.size_before);
@@ -238,6 +243,9 @@ static void tell(const run *r, double seconds) {
                     "%zu QuantizeLinear or DequantizeLinear stay%s: inputs and outputs of the "
                     "model keep their types\n",
                     c->n_kept, OQ_VERB_S(c->n_kept));
+    if (c->n_stay > 0)
+        oq_buf_addf(&job->text, "%zu node%s keep%s their pairs: there is no such operator for them\n",
+                    c->n_stay, OQ_NOUN_S(c->n_stay), OQ_VERB_S(c->n_stay));
     if (c->n_lossy > 0)
         oq_buf_addf(&job->text, "%zu not exact, the first is '%.*s': %s\n", c->n_lossy,
                     OQ_STR(c->lossy_node), c->lossy_why);
@@ -291,6 +299,7 @@ static onq_code run_to(oq_job *job, int to, const char *name, onq_error *err) {
     r.convert.to = r.real != 0 ? OQ_TO_FLOAT : (oq_convert_to)to;
     r.convert.clips = OQ_CHOSEN(job->opts, "clips", oq_convert_clips, CLIPS);
     r.convert.lossy = oq_opt_flag(job->opts, "lossy");
+    r.convert.partial = oq_opt_has(job->opts, "partial") && oq_opt_flag(job->opts, "partial");
     const onq_code rc = oq_quant_blame(&r.q, run_steps(&r, err), err);
     oq_quant_release(&r.q);
     return rc;

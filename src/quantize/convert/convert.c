@@ -95,11 +95,12 @@ static onq_code prune(oq_cv *cv, oq_graph *g, onq_error *err) {
         for (oq_graph *inner; (inner = oq_node_next_graph(g->node.v[i], &at)) != NULL;)
             OQ_TRY(prune(cv, inner, err));
     }
-    return oq_graph_prune(cv->model, g, err);
+    return oq_graph_prune_new(cv->model, g, &cv->dead, err);
 }
 
 /* All steps for one body; steps after the first see what the ones before them made. */
 static onq_code convert_graph(oq_cv *cv, oq_graph *g, const oq_cv_step *steps, onq_error *err) {
+    OQ_TRY(oq_graph_find_dead(cv->model, g, &cv->dead, err));
     for (; *steps != NULL; steps++) {
         OQ_TRY(walk_graph(cv, g, NULL, *steps, 0, err));
         OQ_TRY(prune(cv, g, err));
@@ -175,6 +176,8 @@ onq_code oq_convert_run(oq_convert_job *job, onq_error *err) {
     oq_cv cv = {.job = job, .model = job->model, .arena = &job->model->arena};
     cv.opset = oq_model_opset(job->model, OQ_S(""));
     oq_arena_init(&cv.scratch, &job->model->env->alloc);
+    oq_map_init(&cv.lifted, &cv.scratch);
+    oq_map_init(&cv.dead, &cv.scratch);
     const onq_code rc = run(&cv, err);
     oq_arena_release(&cv.scratch);
     return rc;

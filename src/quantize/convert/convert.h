@@ -4,8 +4,8 @@
  * Two steps. *Lifting* puts every quantized operator between DequantizeLinear and QuantizeLinear
  * (cv_lift.c; a row of lift.def for each operator), so that one form is left: pairs. Then the pairs
  * are removed (to float, cv_float.c) or kept (to QDQ). The other way, float operators between pairs
- * become integer operators (to QOperator, cv_lower.c; MatMulNBits, cv_lower_nbits.c), and what has no
- * such operator keeps its pairs. All graphs of the model follow: those inside If, Loop and Scan, and
+ * become integer operators (to QOperator, cv_lower.c; MatMulNBits, cv_lower_nbits.c); what has no such
+ * operator is refused, or keeps its pairs. All graphs of the model follow: those inside If, Loop and Scan, and
  * functions.
  *
  * Constants are converted when the model is written (values.h).
@@ -35,6 +35,7 @@ typedef struct oq_convert_job {
     oq_convert_to to;
     oq_convert_clips clips;
     bool lossy;    /* convert also what has no exact counterpart */
+    bool partial;  /* what has no operator in the new form keeps its pairs */
     oq_plan *plan; /* filled: a row for each node that was converted, and for each tensor that has
                     * parameters */
 
@@ -44,6 +45,7 @@ typedef struct oq_convert_job {
     size_t n_weights;   /* quantized constants that are float now */
     size_t n_clips;     /* Relu and Clip that were restored */
     size_t n_kept;      /* at inputs and outputs of the model, whose types stay */
+    size_t n_stay;      /* operators that keep their pairs, because the new form has none for them */
     size_t n_lossy;     /* operators whose counterpart is not exact */
     oq_str lossy_node;  /* the first of them, and why */
     const char *lossy_why;

@@ -29,6 +29,8 @@ typedef struct oq_cv {
     oq_fresh names;
     int64_t opset;
     bool used_microsoft; /* a new node is of that domain */
+    oq_map lifted;       /* floats that lifting named after quantized results */
+    oq_map dead;         /* what was of no use before: it stays as it is */
 } oq_cv;
 
 /* One graph. */
@@ -62,6 +64,8 @@ onq_code oq_cv_refuse(const oq_node *n, onq_code code, onq_error *err, const cha
     OQ_PRINTF(4, 5);
 /* What has no exact counterpart: refused, or counted where the job allows it. */
 onq_code oq_cv_inexact(oq_cv_scope *s, const oq_node *n, const char *why, onq_error *err);
+/* What has no operator in the new form: refused, or counted where the job lets it keep its pairs. */
+onq_code oq_cv_stays(oq_cv_scope *s, const oq_node *n, const char *why, onq_error *err);
 /* A name without the ending that a quantizer gave it: "w_quantized" is "w". */
 oq_str oq_cv_plain_name(oq_str name);
 /* A free name: the plain one and `suffix`, with a number where that is taken. */

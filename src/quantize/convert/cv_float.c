@@ -10,9 +10,11 @@
 
 #include "base/text/real.h"
 #include "quantize/number/clip.h"
+#include "quantize/rules.h"
 
 #include <math.h>
 
+#define MAX_SPAN  1000.0 /* between bounds that somebody wrote */
 #define MAX_STEPS 64 /* back through the graph, to see whether values can be negative */
 
 typedef struct strip {
@@ -81,6 +83,8 @@ static bool never_negative(oq_cv_scope *s, oq_str name, int *steps) {
     for (size_t i = 0; i < OQ_COUNT(like_first); i++)
         if (oq_node_is(n, like_first[i]))
             return all_inputs(s, n, 1, steps);
+    if (oq_node_is(n, "Mul") && n->input.n == 2 && oq_str_eq(n->input.v[0], n->input.v[1]))
+        return true; /* a square */
     for (size_t i = 0; i < OQ_COUNT(like_all); i++)
         if (oq_node_is(n, like_all[i]))
             return all_inputs(s, n, n->input.n, steps);
@@ -106,10 +110,11 @@ static bool is_round(double x, double *out) {
 }
 
 /* Bounds that a person wrote: a range whose length is a round number, and which begins at a round
- * number, except for the rounding of its zero point. A range that samples gave is hardly ever so. */
+ * number, except for the rounding of its zero point. A range that samples gave is hardly ever so,
+ * except where masks add their -10000 or less. */
 static bool find_written(double lo, double hi, double scale, oq_bounds *out) {
     double span = 0.0, begin = 0.0, end = 0.0;
-    if (!is_round(hi - lo, &span))
+    if (hi - lo > MAX_SPAN || !is_round(hi - lo, &span))
         return false;
     (void)is_round(lo, &begin);
     if (fabs(begin - lo) > 0.5 * scale * 1.0001 || !is_round(begin + span, &end))
@@ -126,6 +131,9 @@ static bool is_bounded(const oq_cv_scope *s, oq_str name) {
     for (size_t i = 0; i < OQ_COUNT(types); i++)
         if (oq_node_is(n, types[i]))
             return true;
+    if (oq_node_is(n, "Where") && n->input.n == 3 && oq_cv_constant(s, n->input.v[1]) != NULL &&
+        oq_cv_constant(s, n->input.v[2]) != NULL)
+        return true;
     return n == NULL || oq_node_is_dequantize(n) ||
            oq_op_traits_of(n->op_type)->repeats >= OQ_REPEATS_SOME;
 }
@@ -139,8 +147,14 @@ static bool find_bounds(oq_cv_scope *s, const oq_node *q, oq_bounds *out) {
     int64_t zero = 0;
     oq_dtype type;
     int steps = MAX_STEPS;
-    if (how == OQ_CLIPS_NONE || !oq_cv_scalar(s, &p, &scale, &zero, &type) ||
-        oq_index_producer(&s->index, x) == NULL || oq_cv_constant(s, x) != NULL)
+    const oq_node *maker = oq_index_producer(&s->index, x);
+    if (how == OQ_CLIPS_NONE || !oq_cv_scalar(s, &p, &scale, &zero, &type) || maker == NULL ||
+        oq_cv_constant(s, x) != NULL)
+        return false;
+    /* After other operators, and those that move values, no quantizer removes anything. */
+    if (how == OQ_CLIPS_AUTO &&
+        (oq_rules_quantized_in(maker->op_type) == 0 ||
+         oq_op_traits_of(maker->op_type)->repeats != OQ_REPEATS_NOTHING || oq_node_is(maker, "Pad")))
         return false;
     const oq_qtype_info *info = oq_qtype_find(type);
     if (info == NULL || info->is_float)
@@ -193,6 +207,43 @@ static onq_code make_clip(strip *t, const oq_node *q, const oq_bounds *b, oq_str
     return oq_cv_emit(s, n, err);
 }
 
+static bool are_alike(const oq_value_info *a, const oq_value_info *b) {
+    const oq_tensor_type *x = a->type != NULL ? a->type->tensor_type : NULL;
+    const oq_tensor_type *y = b->type != NULL ? b->type->tensor_type : NULL;
+    if (x == NULL || y == NULL || x->elem_type.v != y->elem_type.v || x->shape == NULL ||
+        y->shape == NULL || x->shape->dim.n != y->shape->dim.n)
+        return false;
+    for (size_t i = 0; i < x->shape->dim.n; i++) {
+        const oq_dim *p = x->shape->dim.v[i], *q = y->shape->dim.v[i];
+        if (p->dim_value.v != q->dim_value.v || !oq_str_eq(p->dim_param, q->dim_param))
+            return false;
+    }
+    return true;
+}
+
+/* Quantizers leave the value_info of the tensor that was between an operator and the Relu or Clip that
+ * they removed, beside that of `x`, but for constants: before it if x is what the Relu made
+ * (step -1), after it if x is what the operator made (step 1). Its name, or an empty one. */
+static oq_str find_name_beside(const oq_cv_scope *s, oq_str x, int step) {
+    const oq_graph *g = s->graph;
+    size_t i = 0;
+    while (i < g->value_info.n && !oq_str_eq(g->value_info.v[i]->name, x))
+        i++;
+    const oq_value_info *mine = i < g->value_info.n ? g->value_info.v[i] : NULL;
+    for (i += (size_t)step; mine != NULL && i < g->value_info.n; i += (size_t)step) {
+        const oq_value_info *v = g->value_info.v[i];
+        const oq_value *made = oq_index_find(&s->index, v->name);
+        const oq_node *maker = oq_index_producer(&s->index, v->name);
+        if ((maker != NULL && oq_op_traits_of(maker->op_type)->kind == OQ_KIND_CONSTANT) ||
+            (made != NULL && made->init != NULL))
+            continue;
+        return maker == NULL && are_alike(v, mine) && oq_map_has(&s->cv->dead, v->name)
+                   ? v->name
+                   : (oq_str){0};
+    }
+    return (oq_str){0};
+}
+
 static bool rename_output(oq_node *n, oq_str from, oq_str to) {
     for (size_t i = 0; i < n->output.n; i++)
         if (oq_str_eq(n->output.v[i], from)) {
@@ -213,14 +264,19 @@ static onq_code restore(strip *t, oq_node *q, oq_str *before, onq_error *err) {
         return ONQ_OK;
     const oq_value *v = oq_index_find(&s->index, x);
     oq_node *producer = oq_index_producer(&s->index, x);
-    if (v->uses.n == 1 && !v->is_output && !oq_node_is_dequantize(producer)) {
-        *before = oq_cv_fresh(s, x, "_before_clip");
+    if (v->uses.n == 1 && !v->is_output && !oq_node_is_dequantize(producer) &&
+        !oq_map_has(&s->cv->lifted, x)) {
+        *before = find_name_beside(s, x, -1);
+        if (before->n == 0)
+            *before = oq_cv_fresh(s, x, "_before_clip");
         if (before->p == NULL || !rename_output(producer, x, *before))
             return oq_fail_nomem(err);
         return make_clip(t, q, &b, *before, x, err);
     }
     *before = x;
-    q->input.v[0] = oq_cv_fresh(s, x, "_clipped");
+    q->input.v[0] = find_name_beside(s, x, 1);
+    if (q->input.v[0].n == 0)
+        q->input.v[0] = oq_cv_fresh(s, x, "_clipped");
     return q->input.v[0].p != NULL ? make_clip(t, q, &b, x, q->input.v[0], err)
                                    : oq_fail_nomem(err);
 }
@@ -334,7 +390,10 @@ static onq_code bypass(strip *t, const oq_node *dq, oq_str x, onq_error *err) {
     x = final_name(t, x);
     OQ_TRY(note_pair(s, dq, err));
     oq_node *maker = maker_of(t, x);
-    if ((is_output || oq_str_eq(out, oq_cv_plain_name(dq->input.v[0]))) && maker != NULL &&
+    /* What reads integers gets a name from the quantizer; other names are those of the float model. */
+    const bool named = oq_map_has(&t->clipped, x) && oq_map_has(&s->cv->lifted, maker->input.v[0]) &&
+                       !oq_str_ends(out, OQ_S("_DequantizeLinear_Output"));
+    if ((is_output || named || oq_str_eq(out, oq_cv_plain_name(dq->input.v[0]))) && maker != NULL &&
         !is_graph_output(s, x) && rename_output(maker, x, out))
         return replace(t, x, out, err);
     if (!is_output)

@@ -264,6 +264,7 @@ static onq_code lift_row(oq_cv_scope *s, const oq_node *n, const oq_cv_row *row,
     OQ_TRY(oq_cv_emit(s, made, err));
     if (!quantized)
         return ONQ_OK;
+    OQ_TRY_ALLOC(oq_map_put(&s->cv->lifted, made->output.v[0], 0), err);
     const oq_cv_param p = output_param(n, row);
     return oq_cv_quantize(s, made->output.v[0], &p, n->output.v[0], err);
 }
@@ -281,7 +282,9 @@ static onq_code lift_pad(oq_cv_scope *s, const oq_node *n, oq_node *made, const 
         return ONQ_OK;
     if (n->input.n < 2)
         return oq_cv_refuse(n, ONQ_E_UNSUPPORTED, err, "its padding is an attribute");
-    if (value.n > 0) {
+    if (value.n > 0 && oq_str_eq(value, p->zero)) {
+        value = (oq_str){0}; /* the float 0, which it is without a value */
+    } else if (value.n > 0) {
         OQ_TRY(oq_cv_dequantize(s, value, p, &value, err));
     } else {
         if (!oq_cv_scalar(s, p, &scale, &zero, &type))
@@ -296,6 +299,8 @@ static onq_code lift_pad(oq_cv_scope *s, const oq_node *n, oq_node *made, const 
     while (made->input.n < 3)
         OQ_TRY_ALLOC(oq_node_add_input(s->cv->arena, made, OQ_S("")), err);
     made->input.v[2] = value;
+    if (value.n == 0 && made->input.n == 3)
+        made->input.n = 2;
     return ONQ_OK;
 }
 

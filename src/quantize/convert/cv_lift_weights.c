@@ -170,16 +170,11 @@ static onq_code turned(oq_cv_scope *s, const oq_tensor *from, const char *suffix
     return oq_cv_turn_payload(s->cv->model, t, turn, err);
 }
 
-static onq_code nbits_blocks(oq_cv_scope *s, const oq_node *n, const packed *p, oq_str *out,
-                             onq_error *err) {
+static onq_code nbits_blocks(oq_cv_scope *s, const packed *p, oq_str *out, onq_error *err) {
     const bool is_signed = p->zero == NULL;
     oq_cv_param param = {.axis = 0, .block = (int64_t)p->block};
     oq_cv_turn ints = ints_of(p), scale = ints, zero = ints;
     oq_str q = {0};
-    if (p->real_zero)
-        return oq_cv_refuse(n, ONQ_E_UNSUPPORTED, err,
-                            "its zero points '%.*s' are not integers, which DequantizeLinear needs",
-                            OQ_STR(p->zero->name));
     ints.flip = is_signed;
     scale.data = p->scales;
     scale.type = (oq_dtype)p->scale->data_type.v;
@@ -225,8 +220,14 @@ static onq_code lift_nbits(oq_cv_scope *s, oq_node *n, onq_error *err) {
         return oq_cv_refuse(n, ONQ_E_INVALID, err, "it has %zu outputs", n->output.n);
     if (!have(s, oq_node_input(n, 1), &weight, &key)) {
         OQ_TRY(read_packed(s, n, &p, err));
-        OQ_TRY(s->cv->job->to == OQ_TO_FLOAT ? nbits_float(s, &p, &weight, err)
-                                             : nbits_blocks(s, n, &p, &weight, err));
+        const bool pairs = s->cv->job->to != OQ_TO_FLOAT;
+        if (pairs && p.real_zero)
+            OQ_TRY(oq_cv_inexact(s, n,
+                                 "its zero points are not integers, which DequantizeLinear needs, so "
+                                 "that its weight can only become float",
+                                 err));
+        OQ_TRY(pairs && !p.real_zero ? nbits_blocks(s, &p, &weight, err)
+                                     : nbits_float(s, &p, &weight, err));
         OQ_TRY(keep(s, key, weight, err));
     }
     return emit_product(s, n, weight, oq_node_input(n, 5), err);
@@ -280,9 +281,10 @@ static onq_code bnb4_float(oq_cv_scope *s, const oq_node *n, oq_str *out, onq_er
 
 static onq_code lift_bnb4(oq_cv_scope *s, oq_node *n, onq_error *err) {
     oq_str weight = {0}, key = {0};
-    if (s->cv->job->to == OQ_TO_QDQ)
-        return oq_cv_refuse(n, ONQ_E_UNSUPPORTED, err,
-                            "DequantizeLinear has no FP4 and NF4 (use --to float)");
+    if (s->cv->job->to != OQ_TO_FLOAT)
+        OQ_TRY(oq_cv_inexact(
+            s, n, "DequantizeLinear has no FP4 and NF4, so that its weight can only become float",
+            err));
     if (n->output.n != 1)
         return oq_cv_refuse(n, ONQ_E_INVALID, err, "it has %zu outputs", n->output.n);
     if (!have(s, oq_node_input(n, 1), &weight, &key)) {

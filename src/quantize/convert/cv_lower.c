@@ -4,7 +4,7 @@
  *
  * A node whose inputs are dequantized and whose only reader quantizes again becomes the quantized
  * operator, if that has kernels for these types. Operators that move values become those of integers.
- * Everything else keeps its pairs, which computes the same.
+ * Everything else that stands between pairs is refused, or keeps them, which computes the same.
  */
 #include "quantize/convert/cv.h"
 
@@ -73,6 +73,14 @@ static uint32_t quantizer(oq_cv_scope *s, oq_str name, oq_cv_param *p) {
 
 /* ---- operators with a row ---- */
 
+/* Why a node keeps its pairs. */
+#define NO_OPERATOR   "it has no operator of integers"
+#define NOT_QUANTIZED "its result is not quantized, to 8 bits and for no other reader"
+#define OTHER_OPERAND "an input is not a tensor of 8 bits with one scale, or one for each channel"
+#define OTHER_TYPES   "there are no kernels for its types"
+#define OTHER_BIAS    "its bias is not int32, with the product of both scales as its scale"
+#define OTHER_PARAMS  "it moves values from one scale and zero point to others"
+
 /* The row by which a float operator is lowered. */
 static const oq_cv_row *row_for(const oq_cv_scope *s, const oq_node *n) {
     for (size_t i = 0; i < oq_cv_row_count; i++) {
@@ -139,9 +147,9 @@ static void put(oq_str in[MAX_SLOTS], const oq_cv_slot *slot, const operand *o) 
     in[slot->zero] = o->param.zero;
 }
 
-/* Fills the inputs of the quantized operator; false where it does not take this node. */
-static bool gather_inputs(oq_cv_scope *s, const oq_node *n, const oq_cv_row *row,
-                          const oq_cv_param *y, oq_str in[MAX_SLOTS], size_t *count) {
+/* Fills the inputs of the quantized operator; where it does not take this node, returns why. */
+static const char *gather_inputs(oq_cv_scope *s, const oq_node *n, const oq_cv_row *row,
+                                 const oq_cv_param *y, oq_str in[MAX_SLOTS], size_t *count) {
     operand first = {0};
     const oq_dtype out = zero_type(s, y);
     for (size_t i = 0; i < OQ_CV_OPERANDS && row->in[i].kind != OQ_SLOT_NONE; i++) {
@@ -154,11 +162,11 @@ static bool gather_inputs(oq_cv_scope *s, const oq_node *n, const oq_cv_row *row
             if (!find_operand(s, name,
                               slot->kind == OQ_SLOT_WEIGHT ? oq_cv_slot_axis(slot, n) : INT64_MIN,
                               &o))
-                return false;
+                return OTHER_OPERAND;
             if (first.data.n == 0)
                 first = o;
             if (!types_fit(first.type, o.type, out, slot->kind == OQ_SLOT_WEIGHT))
-                return false;
+                return OTHER_TYPES;
             put(in, slot, &o);
             break;
         case OQ_SLOT_BIAS: {
@@ -166,7 +174,7 @@ static bool gather_inputs(oq_cv_scope *s, const oq_node *n, const oq_cv_row *row
             if (name.n > 0 &&
                 (!find_operand(s, oq_node_input(n, 1), oq_cv_slot_axis(&row->in[1], n), &w) ||
                  !find_bias(s, name, &first, &w, &in[slot->data])))
-                return false;
+                return OTHER_BIAS;
             break;
         }
         default:
@@ -180,7 +188,7 @@ static bool gather_inputs(oq_cv_scope *s, const oq_node *n, const oq_cv_row *row
     in[row->output + 1] = y->zero;
     if (*count < (size_t)row->output + 2)
         *count = (size_t)row->output + 2;
-    return true;
+    return NULL;
 }
 
 static bool add_attributes(oq_cv_scope *s, oq_node *made) {
@@ -202,14 +210,15 @@ static oq_node *make(oq_cv_scope *s, const oq_node *n, const char *domain, const
     return made;
 }
 
-static onq_code lower_row(oq_cv_scope *s, const oq_node *n, const oq_cv_row *row, bool *done,
+/* *why is set where the node cannot be lowered. */
+static onq_code lower_row(oq_cv_scope *s, const oq_node *n, const oq_cv_row *row, const char **why,
                           onq_error *err) {
     oq_str in[MAX_SLOTS] = {{0}};
     oq_cv_param y;
     size_t count = 0;
     const uint32_t q = n->output.n == 1 ? quantizer(s, n->output.v[0], &y) : OQ_NO_NODE;
-    if (q == OQ_NO_NODE || row->in[0].kind == OQ_SLOT_REST ||
-        !gather_inputs(s, n, row, &y, in, &count))
+    *why = q == OQ_NO_NODE ? NOT_QUANTIZED : gather_inputs(s, n, row, &y, in, &count);
+    if (*why != NULL)
         return ONQ_OK;
     oq_node *made = make(s, n, row->domain, row->type);
     OQ_TRY_ALLOC(made != NULL && add_attributes(s, made), err);
@@ -218,23 +227,24 @@ static onq_code lower_row(oq_cv_scope *s, const oq_node *n, const oq_cv_row *row
                      err);
     OQ_TRY_ALLOC(oq_node_add_output(s->cv->arena, made, s->graph->node.v[q]->output.v[0]), err);
     s->drop[q] = true;
-    *done = true;
     OQ_TRY(oq_cv_replaced(s, n, err));
     return oq_cv_emit(s, made, err);
 }
 
-static onq_code lower_concat(oq_cv_scope *s, const oq_node *n, const oq_cv_row *row, bool *done,
-                             onq_error *err) {
+static onq_code lower_concat(oq_cv_scope *s, const oq_node *n, const oq_cv_row *row,
+                             const char **why, onq_error *err) {
     oq_cv_param y;
     operand o;
     const uint32_t q = n->output.n == 1 ? quantizer(s, n->output.v[0], &y) : OQ_NO_NODE;
-    for (size_t i = 0; i < n->input.n; i++)
-        if (q == OQ_NO_NODE || !find_operand(s, n->input.v[i], INT64_MIN, &o) ||
-            o.type != zero_type(s, &y))
-            return ONQ_OK;
-    oq_node *made = q != OQ_NO_NODE ? make(s, n, row->domain, row->type) : NULL;
-    if (q == OQ_NO_NODE)
+    *why = q == OQ_NO_NODE ? NOT_QUANTIZED : NULL;
+    for (size_t i = 0; *why == NULL && i < n->input.n; i++)
+        if (!find_operand(s, n->input.v[i], INT64_MIN, &o))
+            *why = OTHER_OPERAND;
+        else if (o.type != zero_type(s, &y))
+            *why = OTHER_TYPES;
+    if (*why != NULL)
         return ONQ_OK;
+    oq_node *made = make(s, n, row->domain, row->type);
     OQ_TRY_ALLOC(made != NULL && oq_node_add_input(s->cv->arena, made, y.scale) &&
                      oq_node_add_input(s->cv->arena, made, y.zero),
                  err);
@@ -247,7 +257,6 @@ static onq_code lower_concat(oq_cv_scope *s, const oq_node *n, const oq_cv_row *
     }
     OQ_TRY_ALLOC(oq_node_add_output(s->cv->arena, made, s->graph->node.v[q]->output.v[0]), err);
     s->drop[q] = true;
-    *done = true;
     OQ_TRY(oq_cv_replaced(s, n, err));
     return oq_cv_emit(s, made, err);
 }
@@ -259,9 +268,9 @@ static bool moves_bytes(const oq_cv_scope *s, const oq_node *n) {
     static const struct {
         const char *type;
         int64_t since;
-    } types[] = {{"Flatten", 9},   {"Gather", 1},    {"MaxPool", 12}, {"Reshape", 5},
-                 {"Slice", 10},    {"Split", 2},     {"Squeeze", 11}, {"Tile", 6},
-                 {"Transpose", 1}, {"Unsqueeze", 11}};
+    } types[] = {{"Flatten", 9},   {"Gather", 1},    {"MaxPool", 12}, {"Pad", 13},
+                 {"Reshape", 5},   {"Slice", 10},    {"Split", 2},    {"Squeeze", 11},
+                 {"Tile", 6},      {"Transpose", 1}, {"Unsqueeze", 11}};
     for (size_t i = 0; oq_domain_is_onnx(n->domain) && i < OQ_COUNT(types); i++)
         if (oq_str_is(n->op_type, types[i].type))
             return s->cv->opset >= types[i].since;
@@ -269,44 +278,110 @@ static bool moves_bytes(const oq_cv_scope *s, const oq_node *n) {
            oq_str_is(oq_attr_str(n, "mode", "nearest"), "nearest");
 }
 
-static onq_code lower_mover(oq_cv_scope *s, const oq_node *n, bool *done, onq_error *err) {
+/* True for the constant 0.0, quantized or not. */
+static bool is_zero(oq_cv_scope *s, oq_str name) {
+    onq_error ignored = ONQ_ERROR_INIT;
+    oq_span raw = {0};
+    const oq_node *dq = dequantizer(s, name);
+    const oq_node *q = dq != NULL ? oq_index_producer(&s->index, dq->input.v[0]) : NULL;
+    if (oq_node_is_quantize(q) && q->input.n > 0)
+        return is_zero(s, q->input.v[0]);
+    if (dq != NULL)
+        return oq_node_input(dq, 2).n > 0 && oq_cv_same(s, dq->input.v[0], dq->input.v[2]);
+    oq_tensor *t = oq_cv_constant(s, name);
+    return t != NULL && t->data_type.v == OQ_FLOAT &&
+           oq_model_data(s->cv->model, t, &raw, &ignored) == ONQ_OK && raw.n == sizeof(float) &&
+           oq_raw_get_real(OQ_FLOAT, raw.p, 0) == 0.0;
+}
+
+/* The integer that a Pad fills in: the zero point for 0, or what its value was quantized to. */
+static bool find_pad_value(oq_cv_scope *s, const oq_node *n, const operand *o, oq_str *out) {
+    const oq_str name = oq_node_input(n, 2);
+    const oq_tensor *zero = oq_cv_constant(s, o->param.zero);
+    operand value;
+    *out = o->param.zero;
+    if (name.n == 0 || is_zero(s, name))
+        return zero != NULL && zero->dims.n == 0;
+    if (!find_operand(s, name, INT64_MIN, &value))
+        return false;
+    *out = value.data;
+    return oq_cv_same_params(s, &value.param, &o->param);
+}
+
+/* Why an operator cannot move integers; NULL: it can, those of *o. */
+static const char *why_not_move(oq_cv_scope *s, const oq_node *n, operand *o) {
+    oq_cv_param y;
+    if (!moves_bytes(s, n) || n->input.n == 0 || (oq_node_is(n, "MaxPool") && n->output.n != 1))
+        return NO_OPERATOR;
+    if (!find_operand(s, n->input.v[0], INT64_MIN, o))
+        return OTHER_OPERAND;
+    for (size_t i = 0; i < n->output.n; i++)
+        if (quantizer(s, n->output.v[i], &y) == OQ_NO_NODE)
+            return NOT_QUANTIZED;
+        else if (!oq_cv_same_params(s, &o->param, &y) || zero_type(s, &y) != o->type)
+            return OTHER_PARAMS;
+    oq_str value;
+    return oq_node_is(n, "Pad") && !find_pad_value(s, n, o, &value) ? OTHER_OPERAND : NULL;
+}
+
+static onq_code lower_mover(oq_cv_scope *s, const oq_node *n, const char **why, onq_error *err) {
     operand o = {0};
     oq_cv_param y;
-    if (!moves_bytes(s, n) || n->input.n == 0 || !find_operand(s, n->input.v[0], INT64_MIN, &o) ||
-        (oq_node_is(n, "MaxPool") && n->output.n != 1))
+    *why = why_not_move(s, n, &o);
+    if (*why != NULL)
         return ONQ_OK;
-    for (size_t i = 0; i < n->output.n; i++)
-        if (quantizer(s, n->output.v[i], &y) == OQ_NO_NODE || !oq_cv_same_params(s, &o.param, &y) ||
-            zero_type(s, &y) != o.type)
-            return ONQ_OK;
     oq_node *made = oq_cv_as(s, n, "", oq_str_cstr(s->cv->arena, n->op_type));
     OQ_TRY_ALLOC(made != NULL, err);
     for (size_t i = 0; i < n->input.n; i++)
         OQ_TRY_ALLOC(oq_node_add_input(s->cv->arena, made, i == 0 ? o.data : n->input.v[i]), err);
+    if (oq_node_is(n, "Pad")) {
+        while (made->input.n < 3)
+            OQ_TRY_ALLOC(oq_node_add_input(s->cv->arena, made, OQ_S("")), err);
+        (void)find_pad_value(s, n, &o, &made->input.v[2]);
+    }
     for (size_t i = 0; i < n->output.n; i++) {
         const uint32_t q = quantizer(s, n->output.v[i], &y);
         OQ_TRY_ALLOC(oq_node_add_output(s->cv->arena, made, s->graph->node.v[q]->output.v[0]), err);
         s->drop[q] = true;
     }
-    *done = true;
     OQ_TRY(oq_cv_replaced(s, n, err));
     return oq_cv_emit(s, made, err);
+}
+
+/* True for an operator between pairs: one that reads what is dequantized, and has a quantized weight or
+ * a result that is quantized. Others compute in float in both forms. */
+static bool is_between(const oq_cv_scope *s, const oq_node *n) {
+    bool reads = false, quantized = false;
+    for (size_t i = 0; i < n->input.n; i++) {
+        const oq_node *dq = dequantizer(s, n->input.v[i]);
+        reads |= dq != NULL;
+        quantized |= dq != NULL && oq_cv_constant(s, dq->input.v[0]) != NULL;
+    }
+    for (size_t i = 0; i < n->output.n; i++) {
+        const oq_value *v = oq_index_find(&s->index, n->output.v[i]);
+        for (size_t k = 0; v != NULL && k < v->uses.n; k++)
+            quantized |= v->uses.v[k].slot == 0 &&
+                         oq_node_is_quantize(s->graph->node.v[v->uses.v[k].node]);
+    }
+    return reads && quantized && !oq_node_is_pair(n);
 }
 
 onq_code oq_cv_to_qoperator(oq_cv_scope *s, onq_error *err) {
     const oq_graph *g = s->graph;
     for (size_t i = 0; i < g->node.n; i++) {
         oq_node *n = g->node.v[i];
-        bool done = false;
+        const char *why = NULL;
         if (s->drop[i])
             continue;
         const oq_cv_row *row = row_for(s, n);
-        if (row != NULL)
-            OQ_TRY(row->in[0].kind == OQ_SLOT_REST ? lower_concat(s, n, row, &done, err)
-                                                   : lower_row(s, n, row, &done, err));
+        if (row == NULL)
+            OQ_TRY(lower_mover(s, n, &why, err));
         else
-            OQ_TRY(lower_mover(s, n, &done, err));
-        if (!done)
+            OQ_TRY(row->in[0].kind == OQ_SLOT_REST ? lower_concat(s, n, row, &why, err)
+                                                   : lower_row(s, n, row, &why, err));
+        if (why != NULL && is_between(s, n))
+            OQ_TRY(oq_cv_stays(s, n, why, err));
+        if (why != NULL)
             OQ_TRY(oq_cv_emit(s, n, err));
     }
     return ONQ_OK;

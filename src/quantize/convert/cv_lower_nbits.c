@@ -139,19 +139,41 @@ static onq_code lower_gather(oq_cv_scope *s, const oq_node *n, const blocks *b, 
     return oq_cv_emit(s, made, err);
 }
 
+/* True if the node reads a weight that is dequantized in blocks. */
+static bool reads_blocks(const oq_cv_scope *s, const oq_node *n) {
+    for (size_t i = 0; i < n->input.n && !oq_node_is_pair(n); i++) {
+        const oq_index *owner = &s->index;
+        const oq_value *v = n->input.v[i].n > 0 ? oq_index_resolve(&owner, n->input.v[i]) : NULL;
+        const oq_node *dq = v != NULL ? oq_value_node(owner, v) : NULL;
+        if (oq_node_is_dequantize(dq) && oq_attr_int(dq, "block_size", 0) != 0 && dq->input.n > 0 &&
+            oq_cv_constant(s, dq->input.v[0]) != NULL)
+            return true;
+    }
+    return false;
+}
+
 onq_code oq_cv_to_nbits(oq_cv_scope *s, onq_error *err) {
     const oq_graph *g = s->graph;
     for (size_t i = 0; i < g->node.n; i++) {
         oq_node *n = g->node.v[i];
         blocks b;
         if (oq_node_is(n, "MatMul") && n->input.n == 2 && n->output.n == 1 &&
-            find_blocks(s, n->input.v[1], &b) && fits_matmul(&b))
+            find_blocks(s, n->input.v[1], &b) && fits_matmul(&b)) {
             OQ_TRY(lower_matmul(s, n, &b, err));
-        else if (oq_node_is(n, "Gather") && n->input.n == 2 && n->output.n == 1 &&
-                 find_blocks(s, n->input.v[0], &b) && b.bits == 4)
+            continue;
+        }
+        if (oq_node_is(n, "Gather") && n->input.n == 2 && n->output.n == 1 &&
+            find_blocks(s, n->input.v[0], &b) && b.bits == 4) {
             OQ_TRY(lower_gather(s, n, &b, err));
-        else
-            OQ_TRY(oq_cv_emit(s, n, err));
+            continue;
+        }
+        if (reads_blocks(s, n))
+            OQ_TRY(oq_cv_stays(s, n,
+                               "MatMulNBits takes the second input of MatMul, in blocks of 16, 32, "
+                               "64, 128 or 256 along its rows, and GatherBlockQuantized tables of 4 "
+                               "bits",
+                               err));
+        OQ_TRY(oq_cv_emit(s, n, err));
     }
     return ONQ_OK;
 }

@@ -29,6 +29,16 @@ onq_code oq_cv_inexact(oq_cv_scope *s, const oq_node *n, const char *why, onq_er
     return ONQ_OK;
 }
 
+onq_code oq_cv_stays(oq_cv_scope *s, const oq_node *n, const char *why, onq_error *err) {
+    oq_convert_job *job = s->cv->job;
+    if (!job->partial && !job->lossy)
+        return oq_cv_refuse(n, ONQ_E_UNSUPPORTED, err,
+                            "%s (--partial keeps the pairs of such nodes, which compute the same)",
+                            why);
+    job->n_stay++;
+    return ONQ_OK;
+}
+
 oq_str oq_cv_plain_name(oq_str name) {
     /* The reference forgets the underscore after a Split. */
     static const char *const endings[] = {"_quantized", "quantized", "_QuantizeLinear_Output",

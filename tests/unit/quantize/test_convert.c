@@ -22,7 +22,12 @@ static const int8_t none[2] = {0, 0}, w4[4] = {1, -2, 3, 4};
 static onq_code convert(bm *b, oq_convert_to to, oq_convert_job *job, onq_error *err) {
     const oq_convert_clips clips = job->clips;
     *job = (oq_convert_job){
-        .model = b->m, .to = to, .clips = clips, .lossy = job->lossy, .plan = job->plan};
+        .model = b->m,
+        .to = to,
+        .clips = clips,
+        .lossy = job->lossy,
+        .partial = job->partial,
+        .plan = job->plan};
     return oq_convert_run(job, err);
 }
 
@@ -155,11 +160,13 @@ static void rows_back(void **state) {
         const oq_cv_row *row = &oq_cv_rows[i];
         const bool lowered = row->output >= 0 && strcmp(row->float_type, "ReduceMean") != 0;
         bm b;
-        oq_convert_job job = {0};
+        oq_convert_job job = {.partial = !lowered};
         if (row->output < 0)
             continue;
         bm_begin(&b, NULL, 13);
+        onq_error err = ONQ_ERROR_INIT;
         fill_float(&b, row);
+        assert_ok(oq_graph_prune(b.m, b.g, &err), err); /* the bias of a row without one */
         must(&b, OQ_TO_QOPERATOR, &job);
         if ((find(b.g, row->type) != NULL) != lowered)
             fail_msg("%s became no %s", row->float_type, row->type);
@@ -177,9 +184,16 @@ static void rows_back(void **state) {
     }
 }
 
-/* A bias of another scale, a type without kernels, a second reader: the pairs stay. */
+/* A bias of another scale, a type without kernels, a second reader: refused, or the pairs stay. */
 static void rows_stay(void **state) {
     (void)state;
+    static const char *const says[] = {
+        "node 'node' (Conv): its bias is not int32, with the product of both scales as its scale "
+        "(--partial keeps the pairs of such nodes, which compute the same)",
+        "node 'node' (Conv): its result is not quantized, to 8 bits and for no other reader "
+        "(--partial keeps the pairs of such nodes, which compute the same)",
+        "node 'node' (Conv): its result is not quantized, to 8 bits and for no other reader "
+        "(--partial keeps the pairs of such nodes, which compute the same)"};
     static const float other[1] = {0.3f};
     static const uint16_t wide[1] = {7};
     for (int what = 0; what < 3; what++) {
@@ -203,8 +217,11 @@ static void rows_stay(void **state) {
             bm_node(&b, "Neg", "neg", "f", "more", "");
             bm_output(&b, "more", OQ_FLOAT, NULL);
         }
+        assert_fails(convert(&b, OQ_TO_QOPERATOR, &job, &err), ONQ_E_UNSUPPORTED, err, says[what]);
+        job.partial = true;
         must(&b, OQ_TO_QOPERATOR, &job);
         assert_int_equal(job.n_operators, 0);
+        assert_int_equal(job.n_stay, 1);
         assert_int_equal(count(b.g, "Conv"), 1);
         bm_end(&b);
     }
