@@ -25,6 +25,7 @@
     ROW("k_quant,kquant", &oq_nb_methods[OQ_NB_K_QUANT])      \
     ROW("hqq", &oq_nb_methods[OQ_NB_HQQ])                 \
     ROW("gptq", &oq_nb_methods[OQ_NB_GPTQ])                \
+    ROW("gptq_hqq", &oq_nb_methods[OQ_NB_GPTQ_HQQ])            \
     ROW("awq", &oq_nb_methods[OQ_NB_AWQ])
 
 #define MIXED(ROW)                                \
@@ -67,8 +68,9 @@ static const onq_option_info nbits_rows[] = {
             "How integers and scales are found. default: rounding; rtn: rounding as in Intel's "
             "neural compressor; k_quant: a search for the best scale; hqq: half-quadratic "
             "quantization, with zero points that are not integers. With samples (--data), gptq "
-            "compensates the error of each weight in those that are still float, and awq first "
-            "scales up weights that meet large inputs."),
+            "compensates the error of each weight in those that are still float, gptq_hqq does so "
+            "with zero points that are not integers, and awq first scales up weights that meet "
+            "large inputs."),
     OQ_ROW_QUANT_FORMAT(
         "QOperator", OQ_CHOICES(FORMATS),
         "Format of the result: MatMulNBits and GatherBlockQuantized (QOperator), or "
@@ -93,6 +95,9 @@ static const onq_option_info nbits_rows[] = {
             "gptq: fraction of the mean diagonal that is added to the diagonal of the Hessian."),
     OQ_FLAG("actorder", 0, "", "gptq: round the rows that meet the largest inputs first."),
     OQ_FLAG("mse", 0, "", "gptq: try narrower ranges for each block."),
+    OQ_INT("sweeps", 0, "", "4", "0..100", "N",
+           "gptq: after rounding, go over each layer N times and change integers and scales where "
+           "that lowers the error of its outputs; 0 leaves them as they were rounded."),
     OQ_FLAG_ON("perchannel", 0, "", "gptq: give every column its own scales."),
     OQ_ROW_MEMORY("1g", "the Hessians of gptq; with less memory the samples run more often."),
     OQ_FLAG("all_weights", 0, "",
@@ -294,6 +299,7 @@ static onq_code open_samples(run *r, oq_nb_learn_job *job, onq_error *err) {
                              .damp = oq_opt_real(o, "percdamp"),
                              .act_order = oq_opt_flag(o, "actorder"),
                              .search_range = oq_opt_flag(o, "mse"),
+                             .sweeps = (unsigned)oq_opt_int(o, "sweeps"),
                              .one_scale = !oq_opt_flag(o, "perchannel")};
     const bool needs = r->config.how.method->needs_samples;
     if (r->q.engine == NULL)

@@ -159,7 +159,16 @@ typedef struct oq_nb_method {
     onq_code (*quantize)(const oq_nb_task *t, const oq_nb_sink *s, onq_error *err);
 } oq_nb_method;
 
-enum { OQ_NB_DEFAULT, OQ_NB_RTN, OQ_NB_K_QUANT, OQ_NB_HQQ, OQ_NB_GPTQ, OQ_NB_AWQ, OQ_NB_METHODS };
+enum {
+    OQ_NB_DEFAULT,
+    OQ_NB_RTN,
+    OQ_NB_K_QUANT,
+    OQ_NB_HQQ,
+    OQ_NB_GPTQ,
+    OQ_NB_GPTQ_HQQ,
+    OQ_NB_AWQ,
+    OQ_NB_METHODS
+};
 extern const oq_nb_method oq_nb_methods[OQ_NB_METHODS];
 /* Those of MatMulBnb4, by its quant_type. */
 enum { OQ_NB_FP4 = 0, OQ_NB_NF4 = 1, OQ_NB_BNB4_METHODS };

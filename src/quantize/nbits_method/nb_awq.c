@@ -16,7 +16,7 @@
 #define SHRINK       0.6 /* ranges of blocks that are tried: down to this part */
 #define SHRINK_STEPS 16
 #define MAX_BLOCK    256 /* larger blocks count as several in the choice */
-#define MAX_COLUMNS  256 /* of a weight, for the choice of the power */
+#define MAX_COLUMNS  OQ_NB_TILE /* of a weight, for the choice of the power */
 
 /* ---- the factors of a tensor's channels ---- */
 
@@ -28,22 +28,21 @@ typedef struct scaling {
     OQ_VEC(const float *) mean; /* and the mean squares of its channels as they read them */
 } scaling;
 
-/* What some columns of a reader lose with these factors. */
+/* What some columns of a reader lose with these factors. x: scratch for a block. */
 static double loss_of(const oq_nb_grid *g, uint64_t block, const double *w,
-                      const oq_channel_input *in, size_t cols, const double *factor) {
+                      const oq_channel_input *in, size_t cols, const double *factor, double *x) {
     double sum = 0;
     for (uint64_t b = 0; b < in->n; b += block) {
         const size_t rows = (size_t)(in->n - b < block ? in->n - b : block);
-        for (size_t c = 0; c < cols; c++) {
-            double x[MAX_BLOCK];
-            float power[MAX_BLOCK], step, zero;
-            for (size_t r = 0; r < rows; r++) {
-                const double f = factor[b + r];
-                x[r] = w[(b + r) * cols + c] * f;
-                power[r] = (float)(in->power[b + r] / (f * f));
-            }
-            sum += oq_nb_fit(g, x, rows, 1, power, &step, &zero);
+        double power[MAX_BLOCK];
+        float step[MAX_COLUMNS], zero[MAX_COLUMNS];
+        for (size_t r = 0; r < rows; r++) {
+            const double f = factor[b + r];
+            power[r] = in->power[b + r] / (f * f);
+            for (size_t c = 0; c < cols; c++)
+                x[r * cols + c] = w[(b + r) * cols + c] * f;
         }
+        sum += oq_nb_fit(g, x, rows, cols, cols, power, step, zero);
     }
     return sum;
 }
@@ -101,14 +100,15 @@ static onq_code choose(scaling *s, oq_arena *a, const oq_channel_input *in, doub
     double *tried = OQ_NEW_ARRAY(a, double, in->n + 1), least = INFINITY;
     double **w = OQ_NEW_ARRAY(a, double *, in->n_readers + 1);
     size_t *cols = OQ_NEW_ARRAY(a, size_t, in->n_readers + 1);
-    OQ_TRY_ALLOC(tried != NULL && w != NULL && cols != NULL, err);
+    double *x = OQ_NEW_ARRAY(a, double, MAX_BLOCK * MAX_COLUMNS);
+    OQ_TRY_ALLOC(tried != NULL && w != NULL && cols != NULL && x != NULL, err);
     for (size_t i = 0; i < in->n_readers; i++)
         OQ_TRY(take_columns(a, &in->readers[i], in->n, &w[i], &cols[i], err));
     for (int p = 0; p < POWERS; p++) {
         double loss = 0;
         factors(in->power, in->n, (double)p / POWERS, tried);
         for (size_t i = 0; i < in->n_readers; i++)
-            loss += loss_of(&g, block, w[i], in, cols[i], tried);
+            loss += loss_of(&g, block, w[i], in, cols[i], tried, x);
         if (!(loss < least))
             continue;
         least = loss;
@@ -174,29 +174,36 @@ onq_code oq_nb_scale(oq_nb_learn_job *job, onq_error *err) {
 
 /* ---- the integers ---- */
 
+typedef struct room {
+    double *w, *power; /* a panel, and how much its rows count */
+} room;
+
 static void awq_panel(const oq_nb_task *t, oq_nb_panel *p, void *ctx) {
-    double *w = ctx;
+    const room *m = ctx;
     const oq_nb_grid g = {.real = t->real,
                           .bits = t->bits,
                           .symmetric = t->symmetric,
                           .shrink = SHRINK,
                           .steps = SHRINK_STEPS};
-    const float *mean = t->mean != NULL ? t->mean + p->b * t->block : NULL;
-    for (size_t c = 0; c < p->cols; c++) {
-        float scale;
-        for (size_t r = 0; r < p->rows; r++)
-            w[r] = (double)p->x[r * p->stride + c];
-        oq_nb_fit(&g, w, p->rows, 1, mean, &scale, &p->zero[c]);
-        p->scale[c] = (double)scale;
-        for (size_t r = 0; r < p->rows; r++)
-            p->q[r * OQ_NB_TILE + c] = (uint8_t)oq_nb_round(&g, w[r], scale, p->zero[c]);
+    float scale[OQ_NB_TILE];
+    for (size_t r = 0; r < p->rows; r++) {
+        m->power[r] = t->mean != NULL ? (double)t->mean[p->b * t->block + r] : 1;
+        for (size_t c = 0; c < p->cols; c++)
+            m->w[r * OQ_NB_TILE + c] = (double)p->x[r * p->stride + c];
     }
+    oq_nb_fit(&g, m->w, p->rows, p->cols, OQ_NB_TILE, m->power, scale, p->zero);
+    for (size_t c = 0; c < p->cols; c++)
+        p->scale[c] = (double)scale[c];
+    for (size_t r = 0; r < p->rows; r++)
+        for (size_t c = 0; c < p->cols; c++)
+            p->q[r * OQ_NB_TILE + c] =
+                (uint8_t)oq_nb_round(&g, m->w[r * OQ_NB_TILE + c], scale[c], p->zero[c]);
 }
 
 onq_code oq_nb_awq(const oq_nb_task *t, const oq_nb_sink *s, onq_error *err) {
-    double *w = oq_alloc(t->alloc, (size_t)t->block * sizeof *w);
-    OQ_TRY_ALLOC(w != NULL, err);
-    const onq_code rc = oq_nb_panels(t, s, awq_panel, w, err);
-    oq_free(t->alloc, w, (size_t)t->block * sizeof *w);
-    return rc;
+    OQ_SCRATCH(scratch, t->alloc);
+    room m = {.w = OQ_NEW_ARRAY(&scratch, double, t->block * OQ_NB_TILE),
+              .power = OQ_NEW_ARRAY(&scratch, double, t->block)};
+    OQ_TRY_ALLOC(m.w != NULL && m.power != NULL, err);
+    return oq_nb_panels(t, s, awq_panel, &m, err);
 }

@@ -322,12 +322,23 @@ static onq_code step_sites(learner *l, oq_model *truth, onq_error *err) {
 /* ---- all of them ---- */
 
 static onq_code make_weights(learner *l, site *s, onq_error *err) {
-    const oq_nb_learned learned = {
-        .hessian = &s->hessian, .job = l->job, .linear = &l->linear, .pool = l->pool};
+    oq_round_factor factor = {0};
+    const oq_nb_learned learned = {.hessian = &s->hessian,
+                                   .factor = &factor,
+                                   .job = l->job,
+                                   .linear = &l->linear,
+                                   .pool = l->pool};
     OQ_TRY(oq_hessian_finish(&s->hessian, err));
-    for (size_t i = 0; i < s->weights.n; i++)
-        OQ_TRY(oq_nb_lazy_make(s->weights.v[i], &learned, err));
-    return ONQ_OK;
+    onq_code rc = s->hessian.rows == 0
+                      ? ONQ_OK
+                      : oq_round_factor_init(&factor, &s->hessian, l->job->model->env,
+                                             l->job->damp, l->job->act_order, err);
+    if (rc != ONQ_OK && rc != ONQ_E_NOMEM)
+        rc = oq_error_in(err, rc, "the inputs '%.*s'", OQ_STR(s->inputs.v[0]));
+    for (size_t i = 0; i < s->weights.n && rc == ONQ_OK; i++)
+        rc = oq_nb_lazy_make(s->weights.v[i], &learned, err);
+    oq_round_factor_release(&factor, &s->hessian);
+    return rc;
 }
 
 static onq_code fill_rest(learner *l, oq_model *truth, onq_error *err) {

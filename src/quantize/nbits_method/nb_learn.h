@@ -22,6 +22,7 @@
 /* What a method knows of a weight's inputs. */
 typedef struct oq_nb_learned {
     const oq_hessian *hessian; /* gptq */
+    const oq_round_factor *factor;
     const struct oq_nb_learn_job *job;
     const oq_linear *linear;
     oq_pool *pool;
@@ -36,6 +37,7 @@ typedef struct oq_nb_learn_job {
     uint64_t memory;                         /* for Hessians, and activations that are kept */
     double damp;                             /* --percdamp */
     bool act_order, search_range, one_scale; /* --actorder, --mse, not --perchannel */
+    unsigned sweeps;                         /* --sweeps */
     size_t n_scaled, n_folded;               /* out, awq: tensors, and those that need no node */
     size_t n_passes;                         /* out: runs over the samples */
     size_t n_layers, n_samples;              /* out, gptq: layer by layer, and with so many */

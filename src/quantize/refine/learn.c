@@ -127,7 +127,7 @@ typedef struct group {
     float *w, *target; /* k x n */
     int32_t *out;
     float *scale;
-    int32_t *zero;
+    float *zero;
     float *scales; /* of the whole weight */
     int64_t *zeros;
     size_t n_scales, n_zeros;
@@ -141,7 +141,7 @@ static onq_code make_group(oq_learn *n, group *g, onq_error *err) {
     g->target = OQ_NEW_ARRAY(&n->arena, float, r->k * r->n);
     g->out = OQ_NEW_ARRAY(&n->arena, int32_t, r->k * r->n);
     g->scale = OQ_NEW_ARRAY(&n->arena, float, r->n);
-    g->zero = OQ_NEW_ARRAY(&n->arena, int32_t, r->n);
+    g->zero = OQ_NEW_ARRAY(&n->arena, float, r->n);
     if (g->w == NULL || g->target == NULL || g->out == NULL || g->scale == NULL || g->zero == NULL)
         return oq_fail_nomem(err);
     if (l->scale_tensor == NULL || l->scale_tensor->data_type.v != OQ_FLOAT)
@@ -168,7 +168,7 @@ static onq_code round_group(oq_learn *n, group *g, size_t at, const float *weigh
     for (size_t c = 0; c < r->n; c++) {
         const size_t channel = g->n_scales == 1 ? 0 : at * r->n + c;
         g->scale[c] = g->scales[channel];
-        g->zero[c] = g->n_zeros > 0 ? (int32_t)g->zeros[channel] : 0;
+        g->zero[c] = g->n_zeros > 0 ? (float)g->zeros[channel] : 0.0f;
         for (size_t i = 0; i < r->k; i++)
             g->w[i * r->n + c] = weight[oq_rows_weight(r, at, i, c)];
     }

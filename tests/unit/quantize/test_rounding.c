@@ -196,8 +196,8 @@ static void sums_of_products(void **state) {
 typedef struct fixture {
     bench b;
     oq_hessian h;
-    float w[K * N], scale[K * N];
-    int32_t zero[K * N], out[K * N];
+    float w[K * N], scale[K * N], zero[K * N];
+    int32_t out[K * N];
     oq_round_grid grid;
     oq_round_job job;
 } fixture;
@@ -333,13 +333,16 @@ static void to_the_nearest(void **state) {
 }
 
 /* Integers 0 to 15 over the magnitude of the weights. */
-static void fit_magnitude(void *ctx, const double *w, size_t n, size_t stride, float *scale,
-                          int32_t *zero) {
-    double most = 0;
-    for (size_t i = 0; i < n; i++)
-        most = fmax(most, fabs(w[i * stride]));
-    *scale = (float)(most * *(const double *)ctx / 7.5);
-    *zero = 8;
+static void fit_magnitude(void *ctx, const double *w, size_t row, size_t n, size_t cols,
+                          size_t stride, float *scale, float *zero) {
+    (void)row;
+    for (size_t c = 0; c < cols; c++) {
+        double most = 0;
+        for (size_t i = 0; i < n; i++)
+            most = fmax(most, fabs(w[i * stride + c]));
+        scale[c] = (float)(most * *(const double *)ctx / 7.5);
+        zero[c] = 8;
+    }
 }
 
 /* Scales found on the way, for blocks of rows, of the whole range or a narrower one. */
