@@ -209,6 +209,21 @@ onq_code oq_files_take(oq_files *f, oq_out *out, onq_error *err) {
     return oq_fail_nomem(err);
 }
 
+/* ---- files ---- */
+
+static bool is_in(const oq_file *f, const uint8_t *p) {
+    return (uintptr_t)p - (uintptr_t)f->p < f->size;
+}
+
+const oq_file *oq_model_file_of(const oq_model *m, const uint8_t *p) {
+    if (is_in(&m->file, p))
+        return &m->file;
+    for (size_t i = 0; i < m->ext.n; i++)
+        if (is_in(&m->ext.v[i]->file, p))
+            return &m->ext.v[i]->file;
+    return NULL;
+}
+
 /* ---- opsets and metadata ---- */
 
 static oq_opset *find_opset(const oq_model *m, oq_str domain) {

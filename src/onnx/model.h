@@ -75,6 +75,8 @@ onq_code oq_model_data(oq_model *m, oq_tensor *t, oq_span *out, onq_error *err);
 /* The opened external-data file of a tensor and the range in it; range checked. */
 onq_code oq_model_external(oq_model *m, const oq_tensor *t, const oq_file **file, uint64_t *offset,
                            uint64_t *length, onq_error *err);
+/* The model's file, or that of external data, whose mapping p points into; NULL: none. */
+const oq_file *oq_model_file_of(const oq_model *m, const uint8_t *p);
 /* TensorProto.DataLocation */
 enum { OQ_LOCATION_DEFAULT = 0, OQ_LOCATION_EXTERNAL = 1 };
 static inline bool oq_tensor_is_external(const oq_tensor *t) {

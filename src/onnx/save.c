@@ -51,20 +51,6 @@ typedef struct writer {
 
 /* ---- moving bytes ---- */
 
-/* True if p points into the file's bytes. */
-static bool is_in(const oq_file *f, const uint8_t *p) {
-    return (uintptr_t)p - (uintptr_t)f->p < f->size;
-}
-
-static const oq_file *file_of(const oq_model *m, const uint8_t *p) {
-    if (is_in(&m->file, p))
-        return &m->file;
-    for (size_t i = 0; i < m->ext.n; i++)
-        if (is_in(&m->ext.v[i]->file, p))
-            return &m->ext.v[i]->file;
-    return NULL;
-}
-
 /* After each large piece: how far it is, and whether to go on. */
 static onq_code tell_written(writer *w, uint64_t n, onq_error *err) {
     w->written += n;
@@ -74,7 +60,7 @@ static onq_code tell_written(writer *w, uint64_t n, onq_error *err) {
 }
 
 static onq_code write_span(writer *w, const uint8_t *p, uint64_t n, onq_error *err) {
-    const oq_file *f = n >= MIN_COPY ? file_of(w->m, p) : NULL;
+    const oq_file *f = n >= MIN_COPY ? oq_model_file_of(w->m, p) : NULL;
     if (f != NULL)
         OQ_TRY(oq_out_copy(w->out, f, (uint64_t)(p - f->p), n, err));
     else

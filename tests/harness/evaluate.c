@@ -572,6 +572,23 @@ static onq_code do_gather(call *c) {
     return ONQ_OK;
 }
 
+/* The mean over the last axis, which stays. */
+static onq_code do_reduce_mean(call *c) {
+    const ev_tensor *x = c->in[0];
+    const oq_i64s *axes = oq_attr_ints(c->n, "axes");
+    int64_t dims[EV_RANK];
+    if (x->rank == 0 || axes == NULL || axes->n != 1 || axes->v[0] != -1 ||
+        oq_attr_int(c->n, "keepdims", 1) != 1)
+        return refuse(c, "axes other than the last, or dropped");
+    memcpy(dims, x->dims, sizeof dims);
+    dims[x->rank - 1] = 1;
+    OQ_TRY(make(c, x->dtype, dims, x->rank));
+    const size_t n = (size_t)x->dims[x->rank - 1];
+    for (size_t i = 0; i < x->n; i++)
+        c->out->v[i / n] += x->v[i] / (double)n;
+    return ONQ_OK;
+}
+
 static onq_code do_concat(call *c) {
     int64_t dims[EV_RANK];
     size_t axis, first = 0;
@@ -750,6 +767,7 @@ static const struct {
     {"Transpose", do_transpose},
     {"Gather", do_gather},
     {"Concat", do_concat},
+    {"ReduceMean", do_reduce_mean},
     {"Shape", do_shape},
     {"Pad", do_pad},
     {"If", do_if},

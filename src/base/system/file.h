@@ -106,7 +106,8 @@ onq_code oq_out_open(oq_out *o, const onq_allocator *a, const char *target, onq_
 /* An output that no folder gets: it lives in memory until oq_out_take ends it. `name` is for
  * messages. */
 onq_code oq_out_open_memory(oq_out *o, const onq_allocator *a, const char *name, onq_error *err);
-/* Ends a complete output in memory and gives its bytes as a file of that name. */
+/* Ends a complete output that is to have no name, in memory or in its folder, and gives its bytes as
+ * a file. */
 onq_code oq_out_take(oq_out *o, oq_file *f, onq_error *err);
 onq_code oq_out_write(oq_out *o, const void *p, uint64_t n, onq_error *err);
 /* n bytes from an open file, without passing user space where the system can. */

@@ -463,8 +463,7 @@ static onq_code sync_file(oq_out *o, onq_error *err) {
 }
 
 onq_code oq_out_take(oq_out *o, oq_file *f, onq_error *err) {
-    assert(o->memory);
-    onq_code rc = sync_file(o, err);
+    onq_code rc = o->memory ? sync_file(o, err) : oq_out_flush(o, err); /* nobody is to keep it */
     const int fd = o->fd;
     if (rc == ONQ_OK) {
         o->fd = -1; /* the file's from here on, also when it fails */

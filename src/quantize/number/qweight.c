@@ -121,17 +121,8 @@ static onq_code walk(const oq_qweight *w, run_fn fn, void *ctx, onq_error *err) 
 
 onq_code oq_weight_find(oq_model *m, oq_tensor *t, oq_span *data, const oq_file **file,
                         onq_error *err) {
-    const oq_file *f = NULL;
     OQ_TRY(oq_model_data(m, t, data, err));
-    if (oq_tensor_is_external(t)) {
-        uint64_t offset, length;
-        OQ_TRY(oq_model_external(m, t, &f, &offset, &length, err));
-    } else if (m->file.p != NULL && data->p >= m->file.p && data->p < m->file.p + m->file.size) {
-        f = &m->file;
-    }
-    if (f != NULL && (data->p < f->p || data->p >= f->p + f->size))
-        f = NULL; /* a copy was made */
-    *file = f;
+    *file = oq_model_file_of(m, data->p);
     return ONQ_OK;
 }
 

@@ -150,6 +150,7 @@ static void norms(void **state) {
     bm_f32(&b, "v", "2", variance);
     CHECK(&b, "BatchNormalization", "image s o m v", "epsilon=0.0", "1,2,1,3", 10, 11, 12, 20, 21,
           22);
+    CHECK(begin(&b), "ReduceMean", "image", "axes=[-1] keepdims=1", "1,2,1,1", 2, 5);
 }
 
 /* What is not known is refused, not guessed. */
