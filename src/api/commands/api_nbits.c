@@ -14,6 +14,7 @@
 #include "base/text/number_text.h"
 #include "onnx/codec/schema.h"
 #include "onnx/tidy.h"
+#include "prepare/rotate.h"
 #include "quantize/nbits/nb_import.h"
 #include "quantize/nbits_budget/nb_weigh.h"
 #include "quantize/ort/result_opset.h"
@@ -100,6 +101,10 @@ static const onq_option_info nbits_rows[] = {
            "that lowers the error of its outputs; 0 leaves them as they were rounded."),
     OQ_FLAG_ON("perchannel", 0, "", "gptq: give every column its own scales."),
     OQ_ROW_MEMORY("1g", "the Hessians of gptq; with less memory the samples run more often."),
+    OQ_FLAG("rotate", 0, "",
+            "First turn the hidden states of a decoder by a Hadamard matrix that goes into its "
+            "weights: the float model computes what it did, and no weight is much larger than the "
+            "others. For Llama-like models of float32; others are refused."),
     OQ_FLAG("all_weights", 0, "",
             "Also quantize weights that the reference leaves float: weights in Constant nodes or "
             "after a Transpose, batches of matrices, tables of Gather with 2 or 8 bits."),
@@ -227,6 +232,9 @@ static onq_code check_together(run *r, onq_error *err) {
         return oq_fail(err, ONQ_E_OPTION,
                        "--target_bits decides the bits of every weight: leave --bits and --mixed "
                        "out (--node_config fixes single nodes)");
+    if (oq_opt_flag(r->q.job->opts, "rotate") && oq_opt_is_set(r->q.job->opts, "weights"))
+        return oq_fail(err, ONQ_E_OPTION,
+                       "--rotate changes the weights of the model: it does not go with --weights");
     if (c->ratios.n > 0 && strcmp(c->how.method->name, "rtn") != 0)
         return oq_fail(err, ONQ_E_OPTION, "--ratios needs --quant_method rtn");
     return ONQ_OK;
@@ -502,6 +510,17 @@ static onq_code tell_import(run *r, onq_error *err) {
     return ONQ_OK;
 }
 
+static onq_code rotate(run *r, onq_error *err) {
+    oq_rotated done;
+    if (r->config.bnb4 || !oq_opt_flag(r->q.job->opts, "rotate"))
+        return ONQ_OK;
+    OQ_TRY(oq_rotate(r->q.model, &done, err));
+    oq_info(r->q.job->env, "--rotate: %zu weights turned, %zu gains of norms put into them%s",
+            done.n_weights, done.n_norms,
+            done.untied ? "; the last layer has a weight of its own now" : "");
+    return ONQ_OK;
+}
+
 static onq_code run_steps(run *r, onq_code (*options)(run *r, onq_error *err), onq_error *err) {
     size_t n = 0;
     OQ_TRY(oq_quant_config(r->q.job, &r->q.config, err));
@@ -509,6 +528,7 @@ static onq_code run_steps(run *r, onq_code (*options)(run *r, onq_error *err), o
     OQ_TRY(oq_quant_open(&r->q, false, err));
     if (r->config.all_weights)
         OQ_TRY(oq_model_lift_constants(r->q.model, &n, err));
+    OQ_TRY(rotate(r, err));
     OQ_TRY(import(r, err));
     OQ_TRY(raise(r, err));
     OQ_TRY(report_names(r, err));

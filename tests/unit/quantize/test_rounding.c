@@ -363,6 +363,36 @@ static void scales_of_blocks(void **state) {
     }
 }
 
+/* Scales that move with the integers lower the error further; zero points that need not be integers
+ * once more. The integers do not depend on the threads. */
+static void scales_that_move(void **state) {
+    (void)state;
+    double error[3];
+    int32_t out[K * N];
+    for (int i = 0; i < 4; i++) {
+        fixture *f = begin(i == 3 ? 1 : 2, false);
+        double part = 1;
+        f->grid.rows = 32;
+        f->grid.real = OQ_FLOAT;
+        f->grid.real_zero = i > 1;
+        f->job.fit = fit_magnitude;
+        f->job.fit_ctx = &part;
+        f->job.sweeps = 3;
+        f->job.refit = i > 0;
+        solved(f);
+        if (i < 3)
+            error[i] = f->job.error[1];
+        else
+            assert_memory_equal(out, f->out, sizeof out);
+        memcpy(out, f->out, sizeof out);
+        for (size_t c = 0; c < N; c++)
+            assert_true(i > 1 || f->zero[c] == 8);
+        end(f);
+    }
+    assert_true(error[1] < 0.97 * error[0]);
+    assert_true(error[2] < 0.97 * error[1]);
+}
+
 /* ---- the target ---- */
 
 /* Inputs that came out too small by a tenth want weights that are larger by a ninth. */
@@ -468,6 +498,7 @@ int main(void) {
                                        cmocka_unit_test(threads_do_not_matter),
                                        cmocka_unit_test(to_the_nearest),
                                        cmocka_unit_test(scales_of_blocks),
+        cmocka_unit_test(scales_that_move),
                                        cmocka_unit_test(weights_for_other_inputs),
                                        cmocka_unit_test(dead_and_broken_inputs),
                                        cmocka_unit_test(stopped),
