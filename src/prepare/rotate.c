@@ -10,7 +10,7 @@
 
 #define MAX_WIDTH (1 << 20)
 
-/* A tensor that is turned. One behind the gain of a norm may be read by products only. */
+/* A tensor that is turned. One after the gain of a norm may be read by products only. */
 typedef struct hidden {
     oq_str name;
     const float *gain;
@@ -95,7 +95,7 @@ static onq_code add(finder *f, const oq_node *by, oq_str name, const float *gain
     if (at != OQ_MAP_NONE && f->all.v[at].gain == gain)
         return ONQ_OK;
     if (at != OQ_MAP_NONE)
-        return refuse(f, by, "mixes hidden states with those behind a gain", err);
+        return refuse(f, by, "mixes hidden states with those after a gain", err);
     const hidden h = {name, gain};
     OQ_TRY_ALLOC(oq_map_put(&f->map, name, (uint32_t)f->all.n) && OQ_PUSH(f->arena, &f->all, h),
                  err);
@@ -264,7 +264,7 @@ static onq_code read_by(finder *f, const hidden *h, oq_node *n, size_t slot, onq
     if (slot == 0 && oq_node_is(n, "MatMul"))
         return read_by_product(f, n, h->gain, err);
     if (h->gain != NULL)
-        return refuse(f, n, "reads them behind a gain, and is no product", err);
+        return refuse(f, n, "reads them after a gain, and is no product", err);
     if (oq_node_is(n, "Add"))
         return add(f, n, n->output.v[0], NULL, err);
     if (is_square(f, n))

@@ -111,7 +111,7 @@ static void refused(void **state) {
         const char *op, *in, *out, *why;
     } cases[] = {
         {"Relu", "h1", "more", "node 'more' (Relu) reads them"},
-        {"Relu", "y1", "more", "node 'more' (Relu) reads them behind a gain"},
+        {"Relu", "y1", "more", "node 'more' (Relu) reads them after a gain"},
         {"Mul", "h1 h2", "more", "multiplies them with"},
         {"Identity", "up", "more", "node 'up_proj' (MatMul) shares its weight"},
         {"Identity", "table", "more", "shares its table with another node"},
