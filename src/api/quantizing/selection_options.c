@@ -19,9 +19,6 @@ onq_code oq_selection_check(oq_selection *s, oq_quant *q, bool pairs, onq_error 
                        "--op_set %s is for --quant_format qdq: QLinearMatMul has no float output "
                        "(linear works)",
                        oq_opt_str(o, "op_set"));
-    if (!pairs && oq_opt_flag(o, "keep_excluded_float"))
-        oq_warn(q->job->env, "--keep_excluded_float has no effect with --quant_format qoperator: "
-                             "the runtime leaves float nodes alone there");
     if (oq_opt_is_set(o, "unit_costs") && s->set != OQ_SET_PAYS)
         oq_warn(q->job->env, "--unit_costs has no effect without --op_set pays");
     q->config.keep_excluded_float |= q->config.methods.all.n > 0;

@@ -121,6 +121,19 @@ onq_code oq_forms_protect(oq_model *m, oq_fresh *names, size_t *n, onq_error *er
     return ONQ_OK;
 }
 
+onq_code oq_forms_keep(oq_model *m, oq_fresh *names, bool keep, oq_plan *plan, onq_error *err) {
+    oq_forms_hits hits = {0};
+    if (keep)
+        return oq_forms_protect(m, names, &plan->n_kept_float, err);
+    OQ_SCRATCH(scratch, &m->env->alloc);
+    OQ_TRY(oq_forms_find(m, &scratch, &hits, err));
+    for (size_t i = 0; i < hits.n; i++) {
+        const oq_plan_requantized row = {oq_node_label(hits.v[i].node), hits.v[i].sqnr};
+        OQ_TRY_ALLOC(OQ_PUSH(plan->arena, &plan->requantized, row), err);
+    }
+    return ONQ_OK;
+}
+
 /* ---- kernels that compute something else ---- */
 
 /* What can be multiplied and added up. */

@@ -22,6 +22,7 @@
 
 #include "onnx/model.h"
 #include "onnx/names.h"
+#include "quantize/plan.h"
 #include "shape/shape.h"
 
 /* What a node needs because the runtime's quantized kernel for it computes something else. */
@@ -58,6 +59,9 @@ onq_code oq_forms_find(oq_model *m, oq_arena *a, oq_forms_hits *out, onq_error *
 /* Protects all of them; *n is how many. The nodes that it adds are at the end of the graph: sort it
  * then. */
 onq_code oq_forms_protect(oq_model *m, oq_fresh *names, size_t *n, onq_error *err);
+/* Protects them, and counts them in the plan, if `keep`; otherwise gives each a row there, for a
+ * warning. */
+onq_code oq_forms_keep(oq_model *m, oq_fresh *names, bool keep, oq_plan *plan, onq_error *err);
 /* Writes biases of integer products with float outputs as said above; *n is how many. `shapes` are
  * those of the float model. */
 onq_code oq_forms_products(oq_model *m, const oq_shapes *shapes, oq_fresh *names, size_t *n,

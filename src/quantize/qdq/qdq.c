@@ -212,15 +212,7 @@ static onq_code guard(oq_qdq *q, onq_error *err) {
         OQ_TRY(form_products(q, err));
     if (q->config->keep_products)
         OQ_TRY(oq_forms_products(q->model, q->shapes, q->names, &q->plan->n_kept_products, err));
-    if (q->config->keep_excluded_float)
-        return oq_forms_protect(q->model, q->names, &q->plan->n_kept_float, err);
-    oq_forms_hits hits = {0};
-    OQ_TRY(oq_forms_find(q->model, q->arena, &hits, err));
-    for (size_t i = 0; i < hits.n; i++) {
-        const oq_plan_requantized row = {oq_node_label(hits.v[i].node), hits.v[i].sqnr};
-        OQ_TRY_ALLOC(OQ_PUSH(q->plan->arena, &q->plan->requantized, row), err);
-    }
-    return ONQ_OK;
+    return oq_forms_keep(q->model, q->names, q->config->keep_excluded_float, q->plan, err);
 }
 
 /* What the model as a whole needs when all graphs are done. */

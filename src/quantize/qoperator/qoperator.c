@@ -352,7 +352,9 @@ static onq_code edit(oq_qo_shared *sh, onq_error *err) {
         return ONQ_OK;
     const oq_forms_shapes shapes = {sh->plain, NULL, sh->opset};
     OQ_TRY(oq_forms_kernels(m, &shapes, &sh->names, err));
-    if (!sh->job.run->config->sort_nodes)
+    const oq_qconfig *config = sh->job.run->config;
+    OQ_TRY(oq_forms_keep(m, &sh->names, config->keep_excluded_float, sh->job.plan, err));
+    if (!config->sort_nodes && sh->job.plan->n_kept_float == 0)
         return ONQ_OK;
     const onq_code rc = oq_model_sort(m, err);
     if (rc == ONQ_OK || !sh->job.run->config->as_reference)
