@@ -130,7 +130,7 @@ def judge(name, run, folder, verbose):
     first = x["causes"][0]["cause"] if x["causes"] else "none"
     ok = is_right(c, x)
     now = after = sqnr(c.given, [c.made], c.hold)[0]
-    if x["causes"]:
+    if x.get("command"):
         after = sqnr(c.given, [run_commands(x["command"], folder)], c.hold)[0]
     best, how = (now, []) if c.right == () else best_of_menu(c, folder)
     best = max(best, after)

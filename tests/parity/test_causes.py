@@ -7,6 +7,7 @@ import json
 import pathlib
 import sys
 
+import numpy as np
 import onnx
 import pytest
 
@@ -85,3 +86,36 @@ def test_a_mask_is_named_first_though_another_remedy_gains_more(tmp_path):
     x = diagnose(c.given, c.made, c.data)
     tried = {t["cause"]: t["sqnr"] for t in x["tried"]}
     assert x["causes"][0]["cause"] == "mask" and tried["mask"] >= x["sqnr"] + 2.5
+
+
+def test_the_remedy_is_clocked_beside_the_model(tmp_path):
+    c = CASES["Log"](str(tmp_path))
+    x = diagnose(c.given, c.made, c.data)
+    assert x["ms"] > 0 and x["causes"][-1]["ms"] > 0
+    text = onq("debug", "--float_model", c.given, "--qdq_model", c.made, "--data", c.data)
+    assert " ms instead of " in text
+    assert "ms" not in diagnose(c.given, c.made, c.data, "--no_kernel_check")
+
+
+def test_weights_of_4_bits_are_the_cause(tmp_path):
+    given = held.build(str(tmp_path), held.glu, 5)[0]
+    data = held.save_samples(str(tmp_path), "samples", held.SHAPES[held.glu], held.normal, 8, 1)
+    x = diagnose(given, held.static(str(tmp_path), given, data, ["--per_channel", "--weight_type", "qint4"]), data)
+    assert x["causes"][0]["cause"] == "few_bits" and "--weight_type" not in x["command"]
+
+
+def test_without_a_cause_the_least_set_is_made(tmp_path):
+    """A Sin of large values, which no remedy of the table knows."""
+
+    def waves(style, x, n, k):
+        return style.net.op("Sin", style.lin(style.net.op("Tanh", style.lin(x, n, n)), n, n, scale=k * np.ones(n)))
+
+    given = held.build(str(tmp_path), held.glu, 5, trouble=waves, strength=60)[0]
+    data = held.save_samples(str(tmp_path), "samples", held.SHAPES[held.glu], held.normal, 8, 1)
+    x = diagnose(given, held.static(str(tmp_path), given, data, ["--per_channel"]), data)
+    best = x["float_set"]
+    assert not x["causes"] and not x["healthy"] and best["sqnr"] >= 19 and 0 < best["units"] < best["of"]
+    made = bench.run_commands(best["command"], str(tmp_path))
+    assert sqnr(given, [made], data, limit=8)[0] == pytest.approx(best["sqnr"], abs=0.5)
+    text = onq("debug", "--float_model", given, "--qdq_model", f"{tmp_path}/q.onnx", "--data", data)
+    assert "Cause: none was found." in text and "units left float, made and measured" in text

@@ -9,6 +9,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -71,6 +72,9 @@ $("basket-form").value = "list"; $("basket-form").onchange(); seen.list = docume
 $("basket-form").value = "wide"; $("basket-form").onchange(); seen.wide = JSON.parse(document.querySelector("#basket code").textContent); $("basket-clear").click(); seen.cleared = $("basket").hidden;
 { const it = G.items.find(it => !it.block && it.nodes[0].rows.length); if (it) { clickGraph(it); seen.graph_click = selected >= 0 && it.nodes[0].rows.some(r => r.id === selected); } else seen.graph_click = true; }
 """
+
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))  # causes_held
 
 
 def visit(page, script, size="1400,1000", tools=TOOLS):
@@ -237,7 +241,39 @@ def test_other_ways(how, tmp_path):
     onq("--float_model", path, "--qdq_model", out, "--data", "random:2:1", "-o", page)
     seen = visit(page, """seen.nodes = rows.filter(r => !r.kind).map(r => r.raw); seen.effect = $("effect").textContent; seen.next = $("next").textContent;""")
     assert hostile and seen["errors"] == [] and set(seen["nodes"]) <= {f"n{b}" for b in BAD} and seen["nodes"]
-    assert "--sensitivity and --bisect work on" in seen["effect"] and "--sensitivity" not in seen["next"]
+    assert ("--sensitivity and --bisect work on" in seen["effect"]) == (how != "qoperator")
+    assert how == "qoperator" or "--sensitivity" not in seen["next"]
+
+
+@pytest.mark.parametrize("size", ["1280,900", "390,900"])
+def test_the_cause_has_a_picture(size, tmp_path):
+    """The first screen: verdict, cause, the outputs before and after, the tensor that shows it, and the command."""
+    import causes_held as held
+    c = held.SECOND["Log (conv1d)"](str(tmp_path))
+    page = tmp_path / "page.html"
+    onq("--float_model", c.given, "--qdq_model", c.made, "--data", c.data, "-o", page)
+    seen = visit(page, """const first = document.querySelector("#steps li"), box = first.querySelector(".evidence"); seen.text = first.textContent; seen.pictures = box.querySelectorAll("svg").length;
+seen.top = first.getBoundingClientRect().top; seen.overflow = document.documentElement.scrollWidth - innerWidth; box.querySelector("button").click(); seen.chosen = document.querySelector("#detail h2").textContent;""", size)
+    assert seen["errors"] == [] and seen["text"].startswith("Cause: Log ") and "onq static" in seen["text"]
+    assert seen["pictures"] == 2 and "remedy" in seen["text"] and seen["chosen"] in seen["text"]
+    assert seen["top"] < 700 and seen["overflow"] <= 0
+
+
+def test_long_shapes_are_short(tmp_path):
+    path = tmp_path / "m.onnx"
+    rows = "a_very_long_name_of_a_dimension"
+    half = helper.make_node("Conv", ["x", "w"], ["y"], "c", pads=[1, 1, 1, 1], strides=[2, 2])
+    graph = helper.make_graph([half, helper.make_node("Relu", ["y"], ["z"], "r")], "g",
+                              [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 2, rows, rows])],
+                              [helper.make_tensor_value_info("z", TensorProto.FLOAT, None)],
+                              [numpy_helper.from_array(np.ones((3, 2, 3, 3), np.float32), "w")])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    ready, page = tmp_path / "p.onnx", tmp_path / "m.html"
+    subprocess.run([ONQ, "preprocess", "-q", "-i", path, "-o", ready], check=True, capture_output=True)
+    subprocess.run([ONQ, "inspect", ready, "-o", page], check=True, capture_output=True)
+    seen = visit(page, """seen.shapes = G.values.map(v => G.short.text(v.shape || "")); seen.legend = $("legend").textContent; seen.detail = $("detail").textContent;""")
+    assert "1, 3, \u2308a/2\u2309, \u2308a/2\u2309" in seen["shapes"] and f"a = {rows}" in seen["legend"]
+    assert "x FLOAT[1, 2, a, a]" in re.sub(r"\s+", " ", seen["detail"])
 
 
 BAD = ["</script><script>seen.errors.push('run')</script>", "<img src=x onerror=seen.errors.push(1)>", "<!--<script>",

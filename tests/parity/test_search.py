@@ -174,3 +174,33 @@ def test_results_are_in_the_report(case):
 def test_jobs_give_the_same(case, words):
     seen = [search(case, *words, "--jobs", jobs, as_json=False) for jobs in (1, 2, 7)]
     assert seen[0] == seen[1] == seen[2] and "conv3" in seen[0]
+
+
+def test_integer_operators_are_searched_as_pairs(tmp_path):
+    """Clips that integer operators take in are there again, and both files make the model that reaches the target."""
+    path, quantized = network(tmp_path / "m.onnx"), tmp_path / "q.onnx"
+    words = ["static", "-i", path, "--data", tmp_path / "data.npz", "--quant_format", "qoperator"]
+    common.onq(*words, "-o", quantized)
+    case = path, quantized, tmp_path
+    whole = search(case)["outputs"]["y"]["sqnr"]
+    listed, methods = tmp_path / "list.txt", tmp_path / "methods.json"
+    got = search(case, "--bisect", "--target_sqnr", whole + 6, "--exclude_list", listed, "--node_methods", methods)
+    assert got["bisect"]["reached"] and "--keep_excluded_float" in got["verified"]["options"]
+    names = {n.name for n in onnx.load(path).graph.node}
+    assert set(got["bisect"]["nodes_to_exclude"]) <= names
+    assert json.loads(methods.read_text()) == dict.fromkeys(got["bisect"]["nodes_to_exclude"], "float")
+    again, other = tmp_path / "again.onnx", tmp_path / "other.onnx"
+    common.onq(*words, "-o", again, *got["verified"]["options"].split())
+    common.onq(*words, "-o", other, "--node_methods", methods)
+    assert again.read_bytes() == other.read_bytes()
+    assert figure(path, again, np.load(tmp_path / "data.npz")["x"]) == pytest.approx(got["verified"]["sqnr"], abs=0.3)
+
+
+def test_methods_leave_the_same_nodes_float(case):
+    path, quantized, folder = case
+    whole = search(case)["outputs"]["y"]["sqnr"]
+    methods = folder / "methods.json"
+    got = search(case, "--bisect", "--target_sqnr", whole + 8, "--node_methods", methods)
+    out = folder / "again.onnx"
+    common.onq("static", "-i", path, "-o", out, "--data", folder / "data.npz", "--node_methods", methods, "--keep_excluded_float")
+    assert figure(path, out, np.load(folder / "data.npz")["x"]) == pytest.approx(got["verified"]["sqnr"], abs=0.3)

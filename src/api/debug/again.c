@@ -57,16 +57,14 @@ static onq_code add_static(oq_recipe *r, oq_arena *a, const oq_debug *d, const o
         const bool wide = oq_again_has_channels(w);
         per_channel += wide && w->axis >= 0;
         per_tensor += wide && w->axis < 0;
-        weights[w->type] += w->layout == OQ_DEBUG_AFFINE;
+        weights[w->type] += wide && w->layout == OQ_DEBUG_AFFINE;
     }
     for (size_t i = 0; i < d->acts.n; i++)
         acts[d->acts.v[i].type]++;
     if (q->operators > 0)
         OQ_TRY(oq_recipe_add(r, a, "quant_format", "qoperator", err));
     OQ_TRY(add_type(r, a, "activation_type", usual_type(acts), OQ_UINT8, err));
-    /* Constants may stand for activations and have their type, so any INT8 says it. */
-    if (weights[OQ_INT8] == 0)
-        OQ_TRY(add_type(r, a, "weight_type", usual_type(weights), OQ_INT8, err));
+    OQ_TRY(add_type(r, a, "weight_type", usual_type(weights), OQ_INT8, err));
     if (is_symmetric(d))
         OQ_TRY(oq_recipe_add(r, a, "activation_symmetric", NULL, err));
     return per_channel > per_tensor ? oq_recipe_add(r, a, "per_channel", NULL, err) : ONQ_OK;

@@ -4,6 +4,7 @@
  */
 #include "api/debug/causes.h"
 #include "api/debug/debug_about.h"
+#include "api/debug/lifted.h"
 #include "api/options/shared_rows.h"
 #include "api/samples.h"
 #include "debug/search/search.h"
@@ -24,7 +25,7 @@ static const onq_option_info rows[] = {
             "runs each sample about ten times more, and 320 samples beyond that."),
     OQ_FLAG("sensitivity", 0, "",
             "Measure the outputs with each unit alone quantized and rank by the result. A unit is "
-            "a node, or a product with its Relu or Clip (QDQ models; needs --data)."),
+            "a node, or a product with its Relu or Clip (static models; needs --data)."),
     OQ_LIST("groups", 0, "group_by", "GROUP",
             "With --sensitivity or --bisect: nodes to try together. op_type groups by operator, "
             "block by the name up to its first part with a number; a name or a pattern "
@@ -43,6 +44,10 @@ static const onq_option_info rows[] = {
     OQ_PATH("exclude_list", 0, "", "FILE",
             "Write the nodes that --bisect found, or those of the worst unit of --sensitivity, one "
             "a line, for --nodes_to_exclude @FILE."),
+    /* Own sense: a file that is written. */
+    OQ_PATH("node_methods", 0, "", "FILE",
+            "Write the same nodes as a JSON file for --node_methods of onq static, which leaves "
+            "them float."),
     OQ_ROW_TIME_LIMIT("--sensitivity or --bisect"),
     OQ_ROW_MEMORY("512m", "running several samples at once, beyond that of one run, and, with "
                           "--sensitivity or --bisect, for tensors in the middle of the graph, so "
@@ -60,6 +65,7 @@ typedef struct debugging {
     oq_debug_run run;
     oq_debug d;
     oq_debug_search found;
+    oq_lifted lifted; /* what was searched in place of integer operators */
     oq_debug_about about;
     oq_diagnosis diagnosis;
 } debugging;
@@ -77,7 +83,8 @@ static onq_code check_options(const onq_options *o, onq_error *err) {
         return oq_fail(err, ONQ_E_OPTION, "--target_sqnr and --target_agreement need --bisect");
     if (oq_opt_is_set(o, "groups") && !bisect && !oq_opt_flag(o, "sensitivity"))
         return oq_fail(err, ONQ_E_OPTION, "--groups needs --sensitivity or --bisect");
-    static const char *const need_search[] = {"overrides", "exclude_list", "time_limit"};
+    static const char *const need_search[] = {"overrides", "exclude_list", "node_methods",
+                                              "time_limit"};
     for (size_t i = 0; i < OQ_COUNT(need_search); i++)
         if (oq_opt_is_set(o, need_search[i]) && !bisect && !oq_opt_flag(o, "sensitivity"))
             return oq_fail(err, ONQ_E_OPTION, "--%s needs --sensitivity or --bisect",
@@ -111,6 +118,19 @@ static onq_code write_list(const debugging *g, onq_error *err) {
     return oq_job_save_text(g->job, "exclude_list", &text, err);
 }
 
+static onq_code write_methods(const debugging *g, onq_error *err) {
+    oq_jw w;
+    if (oq_opt_str(g->job->opts, "node_methods") == NULL)
+        return ONQ_OK;
+    OQ_SCRATCH_BUF(text, &g->job->env->alloc);
+    oq_jw_init(&w, &text, true);
+    oq_jw_begin_object(&w, NULL);
+    oq_debug_search_methods(&g->found, &w);
+    oq_jw_end_object(&w);
+    oq_buf_addc(&text, '\n');
+    return oq_job_save_text(g->job, "node_methods", &text, err);
+}
+
 static onq_code search(debugging *g, onq_error *err) {
     const onq_options *o = g->job->opts;
     if (!oq_opt_flag(o, "sensitivity") && !oq_opt_flag(o, "bisect"))
@@ -130,9 +150,15 @@ static onq_code search(debugging *g, onq_error *err) {
         t.seconds = oq_opt_real(o, "time_limit");
     t.groups = oq_opt_list(o, "groups", &t.n_groups);
     t.most_samples = oq_opt_is_set(o, "limit") ? UINT64_MAX : SEARCH_SAMPLES;
-    OQ_TRY(oq_debug_run_search(&g->d, &g->run, &t, &g->found, err));
+    oq_debug *d = &g->d;
+    if (oq_lifted_needs(d)) {
+        OQ_TRY(oq_lifted_open(&g->lifted, g->job, d, err));
+        d = &g->lifted.d;
+    }
+    OQ_TRY(oq_debug_run_search(d, &g->run, &t, &g->found, err));
     g->d.search = &g->found;
     OQ_TRY(write_list(g, err));
+    OQ_TRY(write_methods(g, err));
     return write_overrides(g, err);
 }
 
@@ -250,6 +276,7 @@ static onq_code run_steps(debugging *g, onq_error *err) {
 static onq_code run_debug(oq_job *job, onq_error *err) {
     debugging g = {.job = job};
     onq_code rc = run_steps(&g, err);
+    oq_lifted_release(&g.lifted);
     if (g.d.env != NULL)
         oq_debug_release(&g.d);
     oq_source_close(g.truth_source);

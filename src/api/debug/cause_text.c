@@ -26,6 +26,14 @@ static void command_text(const char *command, oq_buf *out) {
     }
 }
 
+/* What a model costs, beside the one that there is. */
+static void cost(oq_buf *out, const oq_remade *now, const oq_remade *m) {
+    if (!isnan(m->macs))
+        oq_buf_addf(out, "; %.0f %% of the multiply-accumulates are in integers", 100 * m->macs);
+    if (!isnan(m->ms) && !isnan(now->ms))
+        oq_buf_addf(out, "; one run takes %.3g ms instead of %.3g ms", m->ms, now->ms);
+}
+
 /* All causes, and the command against all of them. */
 static void causes_text(const oq_diagnosis *x, oq_buf *out) {
     const oq_cause *last = &x->causes.v[x->causes.n - 1];
@@ -35,11 +43,18 @@ static void causes_text(const oq_diagnosis *x, oq_buf *out) {
     quality(out, last->made.sqnr, last->made.agreement);
     oq_buf_adds(out, " instead of ");
     quality(out, x->now.sqnr, x->now.agreement);
-    if (!isnan(last->made.macs))
-        oq_buf_addf(out, "; %.0f %% of the multiply-accumulates are in integers",
-                    100 * last->made.macs);
+    cost(out, &x->now, &last->made);
     oq_buf_addc(out, '\n');
     command_text(last->command, out);
+}
+
+static void set_text(const oq_diagnosis *x, oq_buf *out) {
+    oq_buf_addf(out, "With %zu of %zu units left float, made and measured: ", x->set.units,
+                x->set.of);
+    quality(out, x->set.made.sqnr, x->set.made.agreement);
+    cost(out, &x->now, &x->set.made);
+    oq_buf_addc(out, '\n');
+    command_text(x->set.command, out);
 }
 
 static double best_of(const oq_diagnosis *x) {
@@ -64,10 +79,12 @@ void oq_diagnosis_text(const oq_diagnosis *x, oq_buf *out) {
     else if (x->causes.n == 0 && x->tries.n > 0)
         oq_buf_addf(out,
                     "Cause: none was found. %zu ways to make the model were tried; the best has "
-                    "%.1f dB. --bisect finds the nodes to leave float for a target.\n",
+                    "%.1f dB.\n",
                     x->tries.n, best_of(x));
+    if (x->set.units > 0)
+        set_text(x, out);
     if (x->late)
-        oq_buf_adds(out, "Not every remedy was tried: the time for it was over.\n");
+        oq_buf_adds(out, "Not every remedy was tried: that would have taken too many runs.\n");
     oq_buf_addc(out, '\n');
 }
 
@@ -77,6 +94,8 @@ static void measured_json(oq_jw *w, const oq_remade *m) {
         oq_jw_real(w, "top1_agreement", m->agreement);
     if (!isnan(m->macs))
         oq_jw_real(w, "integer_macs", m->macs);
+    if (!isnan(m->ms))
+        oq_jw_real(w, "ms", m->ms);
 }
 
 static void cause_json(oq_jw *w, const oq_cause *c) {
@@ -101,8 +120,17 @@ void oq_diagnosis_json(const oq_diagnosis *x, oq_jw *w) {
     for (size_t i = 0; i < x->causes.n; i++)
         cause_json(w, &x->causes.v[i]);
     oq_jw_end_array(w);
-    if (x->causes.n > 0)
-        oq_jw_cstr(w, "command", x->causes.v[x->causes.n - 1].command);
+    if (x->causes.n + x->set.units > 0)
+        oq_jw_cstr(w, "command",
+                   x->causes.n > 0 ? x->causes.v[x->causes.n - 1].command : x->set.command);
+    if (x->set.units > 0) {
+        oq_jw_begin_object(w, "float_set");
+        oq_jw_uint(w, "units", x->set.units);
+        oq_jw_uint(w, "of", x->set.of);
+        oq_jw_cstr(w, "command", x->set.command);
+        measured_json(w, &x->set.made);
+        oq_jw_end_object(w);
+    }
     oq_jw_begin_array(w, "tried");
     for (size_t i = 0; i < x->tries.n; i++) {
         oq_jw_begin_object(w, NULL);
@@ -123,7 +151,7 @@ onq_code oq_diagnosis_report(const oq_diagnosis *x, oq_arena *a, oq_debug_about 
     about->diagnosed = x->tries.n > 0 || x->healthy;
     for (size_t i = 0; i < x->causes.n; i++) {
         const oq_cause *c = &x->causes.v[i];
-        const oq_report_cause row = {c->text, c->command, c->before, c->made.sqnr};
+        const oq_report_cause row = {c->text, c->command, c->row, c->before, c->made.sqnr};
         if (!OQ_PUSH(a, &about->causes, row))
             return oq_fail_nomem(err);
     }

@@ -3,6 +3,7 @@
  */
 #include "api/debug/causes.h"
 
+#include "api/debug/clock.h"
 #include "api/debug/remedies.h"
 #include "debug/search/search.h"
 #include "debug/verify.h"
@@ -11,7 +12,7 @@
 #include <math.h>
 
 #define BUDGET     10      /* runs for each sample, and ... */
-#define MORE_RUNS  320     /* ... so many more: the cost is counted, so that nothing depends on time */
+#define MORE_RUNS  320     /* ... so many more: counted, so that nothing depends on time */
 #define MIN_GAIN   2.5     /* dB that a remedy must gain to be a cause ... */
 #define GOOD_GAIN  6.0     /* ... of a model that is good already, which has */
 #define GOOD       20.0    /* dB */
@@ -43,7 +44,7 @@ static oq_str float_name(const oq_node *n) {
     return n->name;
 }
 
-/* An operator that computes with integers, or keeps its weight in them, and stands for a float one. */
+/* An operator that computes with integers, or has its weight in them, and stands for a float one. */
 static bool is_quantized_form(const oq_op_traits *t) {
     return t->form == OQ_FORM_QLINEAR || (t->form != OQ_FORM_FLOAT && t->stands_for != NULL);
 }
@@ -307,6 +308,8 @@ static onq_code take(oq_diagnosing *g, const oq_try *t, onq_error *err) {
     g->current = t->made;
     g->base = t->how;
     g->input = t->input;
+    g->firm |= t->row == oq_remedy_count || share_needed(t) < NEARLY ||
+               oq_remedies[t->row].of_runtime;
     if (t->row < oq_remedy_count) {
         g->same_ranges &= oq_remedies[t->row].same_ranges;
         for (size_t i = 0; i < oq_remedy_count; i++)
@@ -326,7 +329,7 @@ static onq_code blame_constants(oq_diagnosing *g, onq_error *err) {
     return take(g, &copy, err);
 }
 
-/* What only the runtime does is measured apart (kernels.c), so it is looked at before parameters. */
+/* What only the runtime does is measured apart (kernels.c): it is looked at before parameters. */
 static onq_code blame_runtime(oq_diagnosing *g, onq_error *err) {
     const size_t first = g->out->tries.n;
     if (g->again.path == NULL || oq_debug_kernel_gap(g->d) == NULL)
@@ -356,6 +359,69 @@ static onq_code find_causes(oq_diagnosing *g, onq_error *err) {
     return ONQ_OK;
 }
 
+/* Times the model as it is and what the last command makes, in turns. */
+static onq_code clock_remedy(oq_diagnosing *g, onq_error *err) {
+    oq_diagnosis *x = g->out;
+    if (x->causes.n == 0 || !g->run->kernel)
+        return ONQ_OK;
+    oq_cause *last = &x->causes.v[x->causes.n - 1];
+    const oq_record_run *first = &g->maker.record.runs.v[0];
+    const oq_sample sample = {.inputs = first->inputs, .n_inputs = first->n_inputs};
+    oq_model *both[2] = {g->d->made, NULL};
+    double ms[2];
+    OQ_TRY(open_made(g, last->made.path, &both[1], err));
+    const onq_code rc = oq_clock_two(g->job, g->run, &sample, both, ms, err);
+    oq_model_free(both[1]);
+    x->now.ms = ms[0];
+    last->made.ms = ms[1];
+    return rc;
+}
+
+/* ---- no cause ---- */
+
+/* Nothing was found that is at fault for certain, and what was found does not make a good model. */
+static bool is_unexplained(const oq_diagnosing *g) {
+    return !g->firm && !(g->current.sqnr >= GOOD) && !(g->out->now.sqnr >= GOOD);
+}
+
+/* The least set of nodes that gives a good model when it is left float, by units, or by operators
+ * where that would take too many runs. If it is better than what remedies gave, they are no
+ * causes. */
+static onq_code find_set(oq_diagnosing *g, onq_error *err) {
+    const oq_str by_type = OQ_S("op_type");
+    oq_diagnosis *x = g->out;
+    oq_debug_search *s = OQ_NEW(&g->job->arena, oq_debug_search);
+    const bool many = g->d->acts.n * x->n_samples > BUDGET * g->d->n_samples + MORE_RUNS;
+    const oq_debug_target t = {.bisect = true,
+                               .sqnr = GOOD,
+                               .agreement = NAN,
+                               .most_samples = x->n_samples,
+                               .memory = oq_opt_size(g->job->opts, "memory"),
+                               .groups = &by_type,
+                               .n_groups = many};
+    OQ_TRY_ALLOC(s != NULL, err);
+    if (x->tries.n == 0 || g->d->search != NULL || !oq_debug_can_search(g->d))
+        return ONQ_OK;
+    OQ_TRY(oq_debug_run_search(g->d, g->run, &t, s, err));
+    oq_remade made = OQ_NOT_MADE;
+    made.sqnr = s->made_sqnr;
+    made.agreement = s->made_agreement;
+    made.macs = s->macs;
+    if (!s->reached || s->n_excluded == 0 || !is_quantized_enough(g, &made) ||
+        gain_over(g->current.sqnr, &made) < MIN_GAIN)
+        return ONQ_OK;
+    x->causes.n = 0;
+    x->set.units = s->n_excluded;
+    x->set.of = s->units.n;
+    x->set.made = made;
+    OQ_SCRATCH_BUF(b, &g->job->env->alloc);
+    oq_again_text(&x->tries.v[0].how, g->d->truth->path, "better.onnx", &b); /* as it is */
+    oq_buf_addc(&b, ' ');
+    oq_debug_search_options(s, NULL, &b);
+    x->set.command = kept(g, &b);
+    return x->set.command != NULL ? ONQ_OK : oq_fail_nomem(err);
+}
+
 static onq_code diagnose(oq_diagnosing *g, onq_error *err) {
     oq_diagnosis *x = g->out;
     OQ_TRY(oq_remaker_init(&g->maker, g->job, g->run, g->d->truth, err));
@@ -380,7 +446,9 @@ static onq_code diagnose(oq_diagnosing *g, onq_error *err) {
         g->current = g->again; /* remedies are measured against what they are put on */
     OQ_TRY(find_causes(g, err));
     x->healthy = x->causes.n == 0 && x->now.sqnr >= GOOD;
-    return ONQ_OK;
+    if (is_unexplained(g))
+        OQ_TRY(find_set(g, err));
+    return clock_remedy(g, err);
 }
 
 onq_code oq_debug_causes(oq_job *job, oq_debug *d, const oq_debug_run *run, oq_diagnosis *out,
@@ -391,11 +459,11 @@ onq_code oq_debug_causes(oq_job *job, oq_debug *d, const oq_debug_run *run, oq_d
                        .out = out,
                        .began = oq_seconds(),
                        .same_ranges = true,
-                       .again = {.sqnr = NAN, .agreement = NAN, .macs = NAN}};
+                       .again = OQ_NOT_MADE};
     oq_summary *s = OQ_NEW(&job->arena, oq_summary);
     g.row_gain = OQ_NEW_ARRAY(&job->arena, double, oq_remedy_count);
     g.taken = OQ_NEW_ARRAY(&job->arena, bool, oq_remedy_count);
-    *out = (oq_diagnosis){.now = {.sqnr = NAN, .agreement = NAN, .macs = NAN}};
+    *out = (oq_diagnosis){.now = OQ_NOT_MADE, .set = {.made = OQ_NOT_MADE}};
     if (s == NULL || g.row_gain == NULL || g.taken == NULL)
         return oq_fail_nomem(err);
     OQ_TRY(oq_summary_make(s, &job->arena, d->made, NULL, err));

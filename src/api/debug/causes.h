@@ -32,6 +32,13 @@ typedef struct oq_cause {
     oq_remade made;      /* with it */
 } oq_cause;
 
+/* Nodes to leave float where no cause was found. */
+typedef struct oq_float_set {
+    size_t units, of;    /* in it, and all; 0: none was found */
+    const char *command; /* that makes it */
+    oq_remade made;
+} oq_float_set;
+
 typedef struct oq_diagnosis {
     bool done;     /* false: there were no samples, or nothing can be made again */
     oq_remade now; /* the model as it is */
@@ -41,6 +48,7 @@ typedef struct oq_diagnosis {
     double seconds;
     size_t n_samples;
     OQ_VEC(oq_try) tries;
+    oq_float_set set;
     OQ_VEC(oq_cause) causes; /* the first gains most; none: no remedy gains much */
 } oq_diagnosis;
 

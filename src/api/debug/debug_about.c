@@ -4,13 +4,11 @@
 #include "api/debug/debug_about.h"
 
 #include "api/debug/again.h"
+#include "api/debug/clock.h"
 #include "base/system/cpu.h"
 #include "onnx/summary/summary.h"
-#include "tune/trial.h"
 
 #include <time.h>
-
-#define CLOCKED 0.2 /* seconds for each model */
 
 /* ---- options ---- */
 
@@ -44,53 +42,6 @@ static onq_code take_options(oq_job *job, oq_debug_about *about, oq_buf *line, o
         }
     }
     return ONQ_OK;
-}
-
-/* ---- time ---- */
-
-static bool same_inputs(const oq_session *a, const oq_session *b) {
-    bool same = a->inputs.n == b->inputs.n;
-    for (size_t i = 0; same && i < a->inputs.n; i++)
-        same = oq_str_eq(a->inputs.v[i].name, b->inputs.v[i].name);
-    return same;
-}
-
-static onq_code clock_both(oq_trials *t, oq_session **both, oq_debug_about *about, onq_error *err) {
-    double ms[2] = {NAN, NAN};
-    const oq_clocking c = {.sessions = both, .ms = ms, .n = 2, .seconds = CLOCKED};
-    if (!same_inputs(both[0], both[1]))
-        return ONQ_OK;
-    OQ_TRY(oq_trials_clock(t, &c, err));
-    about->truth_ms = ms[0];
-    about->made_ms = ms[1];
-    return ONQ_OK;
-}
-
-static onq_code take_times(oq_job *job, const oq_debug *d, const oq_debug_run *run,
-                           oq_debug_about *about, onq_error *err) {
-    oq_session_options how = run->session;
-    oq_session *both[2] = {NULL, NULL};
-    oq_trials t;
-    oq_trials_init(&t, &job->env->alloc, NULL);
-    const oq_trial one = {.sample = *about->sizes.sample};
-    onq_code rc = OQ_PUSH(&t.arena, &t.all, one) ? ONQ_OK : oq_fail_nomem(err);
-    how.level = OQ_OPT_ALL;
-    how.model = d->truth;
-    if (rc == ONQ_OK)
-        rc = oq_session_open(run->engine, &how, &both[0], err);
-    how.model = d->made;
-    if (rc == ONQ_OK)
-        rc = oq_session_open(run->engine, &how, &both[1], err);
-    if (rc == ONQ_OK)
-        rc = clock_both(&t, both, about, err);
-    oq_session_close(both[0]);
-    oq_session_close(both[1]);
-    oq_trials_release(&t);
-    if (rc == ONQ_E_RUNTIME) { /* what the runtime refuses has no time */
-        oq_error_clear(err);
-        rc = ONQ_OK;
-    }
-    return rc;
 }
 
 /* The first sample, copied: the sizes that work is counted for. */
@@ -152,5 +103,12 @@ onq_code oq_debug_describe(oq_job *job, const oq_debug *d, const oq_debug_run *r
         return ONQ_OK;
     about->runtime = run->engine->name;
     OQ_TRY(take_sample(job, run, about, err));
-    return clock && about->sizes.sample != NULL ? take_times(job, d, run, about, err) : ONQ_OK;
+    if (!clock || about->sizes.sample == NULL)
+        return ONQ_OK;
+    oq_model *const both[2] = {d->truth, d->made};
+    double ms[2];
+    OQ_TRY(oq_clock_two(job, run, about->sizes.sample, both, ms, err));
+    about->truth_ms = ms[0];
+    about->made_ms = ms[1];
+    return ONQ_OK;
 }

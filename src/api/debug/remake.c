@@ -73,7 +73,7 @@ onq_code oq_remake_measure(const oq_remaker *r, oq_model *m, oq_remade *out, onq
     o.model = m;
     o.level = OQ_OPT_ALL;
     o.no_spinning = true;
-    *out = (oq_remade){.sqnr = NAN, .agreement = NAN, .macs = NAN};
+    *out = OQ_NOT_MADE;
     OQ_TRY(oq_verify(r->run->engine, &o, &r->record, &v, err));
     if (v.end == OQ_VERIFY_NOT_LOADED || v.end == OQ_VERIFY_NOT_RUN || !v.ran)
         return ONQ_OK;
@@ -141,7 +141,7 @@ onq_code oq_remake(oq_remaker *r, const oq_recipe *recipe, const char *input, bo
     const char *path = NULL;
     double macs = NAN;
     oq_model *m = NULL;
-    *out = (oq_remade){.sqnr = NAN, .agreement = NAN, .macs = NAN};
+    *out = OQ_NOT_MADE;
     OQ_TRY(make(r, recipe, input, same_ranges, &path, &macs, err));
     if (path == NULL)
         return ONQ_OK;

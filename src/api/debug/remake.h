@@ -22,8 +22,11 @@ typedef struct oq_remade {
     const char *path; /* of the model; NULL: it could not be made, or does not run */
     double sqnr;      /* dB of the output that is worst; INFINITY: equal; NAN: NaN came out */
     double agreement; /* share of rows with the same largest value; NAN: there are none */
+    double ms;        /* of one run, where it was clocked beside the model as it is; NAN */
     double macs;      /* share of the multiply-accumulates that is in integers; NAN: not known */
 } oq_remade;
+
+#define OQ_NOT_MADE ((oq_remade){.sqnr = NAN, .agreement = NAN, .ms = NAN, .macs = NAN})
 
 typedef struct oq_remaker {
     struct oq_job *job;

@@ -466,6 +466,15 @@ static onq_code has_large_blocks(oq_diagnosing *g, oq_again *how, const char **i
     return ONQ_OK;
 }
 
+/* Weights of `static` in 4 bits. */
+static onq_code has_small_type(oq_diagnosing *g, oq_again *how, const char **input, bool *applies,
+                               onq_error *err) {
+    const char *type = oq_recipe_get(&how->recipe, "weight_type");
+    (void)g, (void)input, (void)err;
+    *applies = type != NULL && (strcmp(type, "qint4") == 0 || strcmp(type, "quint4") == 0);
+    return ONQ_OK;
+}
+
 static uint32_t say_few_bits(const oq_diagnosing *g, const oq_try *t, oq_buf *out) {
     const oq_debug_weight *worst = NULL;
     (void)t;
@@ -474,8 +483,11 @@ static uint32_t say_few_bits(const oq_diagnosing *g, const oq_try *t, oq_buf *ou
             worst = &g->d->weights.v[i];
     oq_buf_adds(out, "The weights have too few bits");
     if (worst != NULL) {
-        oq_buf_addf(out, ": %lld in blocks of %llu leave an SQNR of ", (long long)worst->bits,
-                    (unsigned long long)worst->block);
+        const long long bits = worst->bits > 0 ? worst->bits : oq_debug_bits(g->d);
+        oq_buf_addf(out, ": %lld", bits);
+        if (worst->block > 0)
+            oq_buf_addf(out, " in blocks of %llu", (unsigned long long)worst->block);
+        oq_buf_adds(out, " leave an SQNR of ");
         say_db(out, worst->sqnr);
         oq_buf_adds(out, " in ");
         say_name(out, worst->name);
@@ -514,6 +526,7 @@ const oq_remedy oq_remedies[] = {
      .is_free = true,
      .prepare = has_tensor_weights,
      .say = say_per_channel},
+    {"few_bits", .drops = "weight_type", SAME, .prepare = has_small_type, .say = say_few_bits},
     {"mask", {{"masks", "float"}}, .is_sure = true, .prepare = has_mask, .say = say_mask},
     {"symmetric", .drops = "activation_symmetric", SAME, .is_free = true, .prepare = is_symmetric,
      .say = say_symmetric},

@@ -24,6 +24,7 @@ typedef struct oq_diagnosing {
     bool rescaled;     /* a method scaled weights of the model */
     oq_amplifiers amplifiers;
     double *row_gain; /* by remedy, dB of its last try */
+    bool firm;        /* one of the causes is beyond doubt */
     bool *taken;      /* by remedy: its cause is among the answers */
     size_t n_tried;
 } oq_diagnosing;

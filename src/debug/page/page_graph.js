@@ -6,6 +6,16 @@
 const NW = 152, NH = 44, GX = 26, GY = 34, GC = 84;
 const [CONVERT, OTHER] = [4, 5];
 
+/* Shapes in few letters: names of dimensions that are long become letters, and a division that rounds up is written so. */
+function shortShapes(shapes) {
+  const short = new Map(), taken = new Set(), names = s => s.match(/[A-Za-z_][\w.:]*/g) || [], known = new Set(["floor", "ceil", "min", "max", "Min", "Max"]);
+  shapes.forEach(s => names(s).forEach(n => taken.add(n)));
+  for (const n of taken) if (n.length > 8 && !known.has(n)) { const free = [..."abcdefghijklmnopqrstuvwxyz"].find(c => !taken.has(c) && ![...short.values()].includes(c)); if (free) short.set(n, free); }
+  const ceil = s => s.replace(/floor\(([^()]+?)\/(\d+) \+ (\d+)\/(\d+)\)/g, (all, x, n, up, of) => n === of && +up === n - 1 ? `\u2308${x}/${n}\u2309` : all);
+  const text = s => { let t = s.replace(/[A-Za-z_][\w.:]*/g, n => short.get(n) || n); for (let before = ""; before !== t;) { before = t; t = ceil(t); } return t; };
+  return {text, legend: [...short].map(([n, c]) => `${c} = ${n}`).join(", ")};
+}
+
 function graphNodes(data) {
   const values = data.values.map(([name, type, shape, bytes, what, quantized], i) => ({i, name: clean(name), raw: name, type: clean(type), shape: shape === null ? null : clean(shape), bytes, constant: (what & 1) > 0, input: (what & 2) > 0, output: (what & 4) > 0, quantized: clean(quantized), from: -1, live: false, readers: []}));
   const nodes = data.nodes.map(([op, name, owner, compute, macs, weights, ins, outs], i) => ({i, op: clean(op), raw: name, name: clean(name), owner, compute, macs, weights, ins, outs, live: false}));
@@ -51,7 +61,7 @@ function graphTree(nodes, edges, most_items) {
   const named = show.filter(n => split(n).length > 1).length; let root = build(named * 2 >= show.length ? split : n => [n.name]);
   if (show.length > most_items && (named * 2 < show.length || scattered(root))) {
     const cut = new Array(show.length + 1).fill(0); for (const [f, t] of edges) { const a = at.get(f), b = at.get(t); if (a === undefined || b === undefined) continue; cut[Math.min(a, b) + 1]++; cut[Math.max(a, b) + 1]--; } for (let k = 1; k < cut.length; k++) cut[k] += cut[k - 1];
-    const most = Math.max(8, Math.round(Math.sqrt(show.length) * 1.3)), run = []; let from = 0;
+    const most = Math.max(5, Math.min(Math.round(Math.sqrt(show.length) * 1.3), Math.ceil(1.2 * show.length / most_items))), run = []; let from = 0;
     while (from < show.length) { let to = Math.min(from + most, show.length); if (to < show.length) for (let k = from + Math.ceil(most * .6); k <= Math.min(from + Math.floor(most * 1.3), show.length - 1); k++) if (cut[k] < cut[to] || (cut[k] === cut[to] && Math.abs(k - from - most) < Math.abs(to - from - most))) to = k; for (let k = from; k < to; k++) run[k] = `nodes ${from + 1} to ${to}`; from = to; }
     root = build(n => n.owner >= 0 ? [n.name] : [run[at.get(n.i)], n.name]); root.runs = true;
   }
@@ -64,8 +74,8 @@ function graphTree(nodes, edges, most_items) {
 }
 
 function graphView(c, data, {colour, pick}) {
-  const [nodes, values] = graphNodes(data), edges = graphEdges(nodes, values), [root, blocks] = graphTree(nodes, edges, Math.max(24, c.clientWidth * c.clientHeight / ((NW + GX) * (NH + GY)) * 1.1));
-  const G = {nodes, values, root, blocks, items: [], links: [], view: {x: 0, y: 0, s: 1}, selected: null, moved: false};
+  const [nodes, values] = graphNodes(data), short = shortShapes(values.map(v => v.shape || "")), edges = graphEdges(nodes, values), [root, blocks] = graphTree(nodes, edges, Math.max(24, c.clientWidth * c.clientHeight / ((NW + GX) * (NH + GY)) * 1.1));
+  const G = {nodes, values, short, root, blocks, items: [], links: [], view: {x: 0, y: 0, s: 1}, selected: null, moved: false};
   const gather = b => { const out = [...b.nodes]; b.children.forEach(k => out.push(...gather(k))); return out; };
 
   /* "Conv_3" says no more than its operator does: the part before it does. */
@@ -129,7 +139,7 @@ function graphView(c, data, {colour, pick}) {
   G.fit = () => { if (!G.items.length) return; const [W, H] = G.extent, s = Math.min((c.clientWidth - 24) / W, (c.clientHeight - 24) / H, 1.25); G.view = {s: Math.max(s, .01), x: (c.clientWidth - W * s) / 2, y: (c.clientHeight - H * s) / 2}; G.paint(); };
   G.layout = () => { collect(); place(); G.fit(); };
 
-  function label(l, room) { const all = l.values.map(([v, type]) => { const x = values[v]; return (x.shape === null ? "?" : x.shape === "" ? "scalar" : x.shape.replaceAll(", ", "\u00d7")) + (type ? " " + type : ""); }); return middle(all[0], Math.max(6, room)) + (all.length > 1 ? ` +${all.length - 1}` : ""); }
+  function label(l, room) { const all = l.values.map(([v, type]) => { const x = values[v]; return (x.shape === null ? "?" : x.shape === "" ? "scalar" : short.text(x.shape).replaceAll(", ", "\u00d7")) + (type ? " " + type : ""); }); return middle(all[0], Math.max(6, room)) + (all.length > 1 ? ` +${all.length - 1}` : ""); }
   function line(g, l, s, x, y) {
     const a = l.a, b = l.b, ax = a.x * s + x, ay = a.y * s + y, bx = b.x * s + x, by = b.y * s + y, w = NW * s, h = NH * s;
     g.beginPath();
@@ -222,7 +232,7 @@ function graphDetail(G, it, computes) {
     const b = make("button", "Unfold"); b.type = "button"; b.onclick = () => G.unfold(it.block); out.push(b);
   } else {
     out.push(facts([["operator", n.op], ["computes in", computes[n.compute]], ["multiply-accumulates", n.macs ? `${work(n.macs)} (${percent(n.macs / macs)})` : ""], ["weights", n.weights ? size(n.weights) : ""]]));
-    const list = (title, ids) => { if (!ids.length) return; const ul = make("ul"); ids.slice(0, 40).forEach(i => { const v = G.values[i], li = make("li", middle(v.name, 60)); li.title = v.name; const more = [v.type, v.constant ? "constant" : "", v.bytes ? size(v.bytes) : "", v.quantized].filter(Boolean).join(", "); li.append(document.createElement("br"), make("small", more)); ul.append(li); }); out.push(make("h3", title), ul); };
+    const list = (title, ids) => { if (!ids.length) return; const ul = make("ul"); ids.slice(0, 40).forEach(i => { const v = G.values[i], li = make("li", middle(v.name, 60)); li.title = v.name; li.title = `${v.name}: ${v.type}`; const more = [G.short.text(v.type), v.constant ? "constant" : "", v.bytes ? size(v.bytes) : "", v.quantized].filter(Boolean).join(", "); li.append(document.createElement("br"), make("small", more)); ul.append(li); }); out.push(make("h3", title), ul); };
     list("Inputs", n.ins); list("Outputs", n.outs);
   }
   const around = []; for (let b = it.block ? it.block.parent : n.block; b && b.parent; b = b.parent) if (b.count > 1) around.push(b);

@@ -399,6 +399,7 @@ static void causes_json(page *p, const oq_debug_about *a) {
         oq_jw_cstr(w, NULL, a->causes.v[i].command);
         db_json(p, a->causes.v[i].before);
         db_json(p, a->causes.v[i].after);
+        oq_jw_int(w, NULL, a->causes.v[i].row != UINT32_MAX ? (int64_t)a->causes.v[i].row : -1);
         oq_jw_end_array(w);
     }
     oq_jw_end_array(w);

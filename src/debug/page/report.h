@@ -17,6 +17,7 @@ extern const size_t oq_report_page_size;
 /* A cause that was found, with what it was made and measured with. */
 typedef struct oq_report_cause {
     const char *text, *command;
+    uint32_t row;         /* of the table that shows it; UINT32_MAX: none */
     double before, after; /* dB of the worst output */
 } oq_report_cause;
 

@@ -3,7 +3,7 @@ const COLUMNS = ["kind", "name", "op", "type", "own", "qdq", "cross", "cosine", 
 const [FAULT, HARMLESS, INHERITED, NODE, MASK] = [1, 2, 3, 4, 5]; /* reason_class of report.c */
 const EXACT = 999, A = D.about || {options: [], samples: []}, S = D.search || null;
 /* How it was made decides what can be tried: searches need pairs, dynamic ranges are measured nowhere. */
-const way = (A.again || "onq static").split(" ")[1], searchable = way === "static" && !(A.again || "").includes("qoperator");
+const way = (A.again || "onq static").split(" ")[1], searchable = way === "static";
 const readRows = data => data.rows.map((r, i) => { const o = {id: i}; COLUMNS.forEach((c, k) => o[c] = r[k] === undefined ? null : r[k]); o.rawName = o.name; o.name = clean(o.name); o.op = clean(o.op); o.raw = o.node; o.node = clean(o.node); return o; });
 const rows = readRows(D), why = r => D.reasons[r.reason], harmless = r => why(r)[2] === HARMLESS;
 const STOPS = [[5, 178, 40, 40], [18, 226, 140, 50], [30, 212, 205, 160], [45, 52, 128, 160]];
@@ -65,12 +65,25 @@ const again = more => { const base = A.again || "onq static", has = base.split("
 function step(text, line, gain) {
   const li = make("li"), d = make("div"), p = prose("p", text);
   if (gain !== undefined) { const better = gain !== null && gain - now >= .5; p.append(" ", make("span", gain === null ? "What it gains is not known before it is tried." : better ? `Expected: about ${dB(gain)} (now ${dB(now)}).` : "Expected: hardly a difference.", "gain" + (better ? "" : " none"))); }
-  d.append(p); if (line) d.append(command(line)); li.append(d); $("steps").append(li);
+  d.append(p); if (line) d.append(command(line)); li.append(d); $("steps").append(li); return li;
+}
+/* What shows a cause: the outputs before and after the remedy, and the tensor at fault, its values or its channels. */
+function evidence(before, after, row) {
+  const box = make("div", undefined, "evidence"), r = rows[row], f = make("figure"), W = 360, s = svg("svg", {viewBox: `0 0 ${W} 44`, role: "img", "aria-label": `Output SQNR: ${dB(before)} before, ${dB(after)} after`});
+  [["now", before, 0], ["remedy", after, 23]].forEach(([name, v, y]) => { const w = Math.max(2, Math.min(60, Math.max(0, v ?? 0)) / 60 * (W - 130));
+    s.append(svg("text", {x: 0, y: y + 14, fill: "var(--soft)", "font-size": 12}, name), svg("rect", {x: 52, y: y + 3, width: w, height: 14, rx: 3, fill: colour(v) || "var(--line)"}), svg("text", {x: 58 + w, y: y + 14, fill: "var(--ink)", "font-size": 12}, dB(v))); });
+  f.append(make("figcaption", "Output SQNR, made and measured"), s); box.append(f);
+  if (r && (r.hist || r.channels)) {
+    const g = r.channels && !r.kind && r.perChannel !== null ? channels(r) : r.hist ? histogram(r) : channels(r), b = make("button", middle(r.name, 40), "link"), cap = make("p", undefined, "soft");
+    b.type = "button"; b.onclick = () => { select(row); $("detail").scrollIntoView({block: "nearest"}); };
+    cap.append(`${r.kind ? "activation" : "weight"} `, b, r.qlo !== null ? `: values ${num(r.lo)} to ${num(r.hi)}, range ${num(r.qlo)} to ${num(r.qhi)}` : ""); g.append(cap); box.append(g);
+  }
+  return box;
 }
 /* The options of this run that say what the samples are. */
 const sampleOptions = () => A.options.filter(([k]) => k === "data" || k === "dim" || k.startsWith("image_")).map(([k, v]) => `--${k} ${word(v)}`).join(" ");
 const nodesOf = list => [...new Set(list.map(r => r.raw).filter(Boolean))];
-const exclude = names => `--nodes_to_exclude ${names.map(item).join(" ")}${way === "static" ? " --keep_excluded_float" : ""}`;
+const exclude = names => `--nodes_to_exclude ${names.map(item).join(" ")}${searchable ? " --keep_excluded_float" : ""}`;
 /* Weights of few bits: twice as many are 6 dB a bit better. */
 const bitsNow = +(/--bits (\d+)/.exec(A.again || "") || [0, 0])[1], moreBits = way === "nbits" && bitsNow < 8 ? A.again.replace(`--bits ${bitsNow}`, `--bits ${2 * bitsNow}`) : "";
 function advise() {
@@ -78,11 +91,11 @@ function advise() {
   const all = [];
   /* Causes were found by making the model again: each builds on those before it, so the last command has them all. A
      set of nodes that was asked for comes before them. */
-  const causes = () => (A.causes || []).forEach(([text, line, before, after], i) => step(`${i ? "And" : "Cause"}: ${text} Made and measured: ${dB(after)} instead of ${dB(before)}.`, i === A.causes.length - 1 ? line : ""));
+  const causes = () => (A.causes || []).forEach(([text, line, before, after, row], i) => { const li = step(`${i ? "And" : "Cause"}: ${text}`, i === A.causes.length - 1 ? line : ""); li.classList.add("cause"); li.append(evidence(before, after, row)); });
   if (!S || !S.bisected) causes();
   /* What a search made goes first where a target was asked for; the worst unit alone is one way among others. */
   if (S && S.made !== undefined && (S.bisected || S.made - now >= 1)) all.push({order: S.bisected ? Infinity : S.made, text: `Made and measured: with ${S.bisected ? "the nodes that were found" : `the worst ${S.grouped ? "group" : "unit"}`} left float the output SQNR is ${dB(S.made)} over ${plural(S.made_samples, "sample")}${S.macs === undefined ? "" : `, and ${percent(S.macs)} of the multiply-accumulates stay in integers`}${S.bisected && !S.reached ? "; the target is not reached" : ""}.`, line: again(S.options)});
-  if (D.kernel_loss) step("The runtime's kernels saturate on this CPU: larger scales for the weights concerned avoid it.", again(searchable ? "--saturation_safe" : "--reduce_range"));
+  if (D.kernel_loss) step("The runtime's kernels saturate on this CPU: larger scales for the weights concerned avoid it.", again(searchable && !A.again.includes("qoperator") ? "--saturation_safe" : "--reduce_range"));
   const groups = new Map();
   rows.filter(r => why(r)[1] && ![HARMLESS, INHERITED].includes(why(r)[2]) && (r.own === null || r.own < 30)).forEach(r => groups.set(r.reason, [...(groups.get(r.reason) || []), r]));
   const steps = A.causes ? [] : [...groups].map(([k, list]) => {
@@ -230,7 +243,7 @@ function select(id, quiet) {
   const list = facts([["kind", (r.kind ? "activation" : "weight") + (r.op ? `, ${r.op}` : "")], ["type", r.type], ["rank", `${r.rank} of ${rows.length}`], ["outputs, its unit alone quantized", r.effect === null ? "" : dB(r.effect)],
     ["kept here", dB(r.own)], ["its channels, on the average", r.own - r.felt >= 1 ? dB(r.felt) : ""], ["lost beyond what its type must", r.excess > .05 ? r.excess.toFixed(1) + " dB" : ""], ["after the remedy, about", r.after !== null && r.after > (r.own ?? -99) + .5 ? dB(r.after) : ""], ["before and after quantization", r.qdq === null ? "" : dB(r.qdq)], ["against the float model", r.cross === null ? "" : dB(r.cross)],
     ["in the other report", r.change === null || r.change === undefined ? "" : dB(r.own - r.change)], ["cosine", r.cosine === null ? "" : r.cosine.toFixed(6)], ["largest error", num(r.max)], ["mean error", num(r.mean)], ["clipped", (100 * r.saturated).toPrecision(3) + " %"], ["used range", `${num(r.lo)} to ${num(r.hi)}`], ["quantized range", r.qlo === null ? "" : `${num(r.qlo)} to ${num(r.qhi)}`],
-    ["work of its node", r.macs ? percent(r.macs) : ""], ["shape", r.value >= 0 ? G.values[r.value].type : ""], ["pairs that can pass 16 bits", r.hot ? (100 * r.hot).toFixed(2) + " %" : ""]]);
+    ["work of its node", r.macs ? percent(r.macs) : ""], ["shape", r.value >= 0 ? G.short.text(G.values[r.value].type) : ""], ["pairs that can pass 16 bits", r.hot ? (100 * r.hot).toFixed(2) + " %" : ""]]);
   const box = make("div", undefined, "why-box"); box.append(make("b", why(r)[0])); if (why(r)[1]) box.append(prose("div", why(r)[1]));
   if (r.node) box.append(command(exclude([r.raw])));
   p.replaceChildren(make("h2", r.name), ...(r.node && r.node !== r.name ? [make("p", `node ${r.node}`, "soft at")] : []), box, list); if (r.hist) p.append(histogram(r)); if (r.channels) p.append(channels(r));

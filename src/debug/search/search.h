@@ -73,6 +73,8 @@ typedef struct oq_debug_target {
 /* True for a float operator between pairs: it reads dequantized tensors, and either gives its result
  * to a quantizer or has a dequantized weight. A product with a float weight was left float. */
 bool oq_debug_is_quantized(const oq_index *ix, const oq_node *n);
+/* True if the main graph of the quantized model has named nodes between pairs. */
+bool oq_debug_can_search(const oq_debug *d);
 /* `s` lives in d's arena. Call after oq_debug_match. The sources are read from their beginning. */
 onq_code oq_debug_run_search(oq_debug *d, const oq_debug_run *run, const oq_debug_target *t,
                              oq_debug_search *s, onq_error *err);
@@ -85,6 +87,8 @@ oq_str oq_debug_block_of(oq_str name);
 void oq_debug_search_text(const oq_debug_search *s, size_t most, const char *list, oq_buf *out);
 /* Names of nodes that the set needs beside its operator types, one a line. */
 void oq_debug_search_list(const oq_debug_search *s, oq_buf *out);
+/* All of its nodes, as members of a file for `onq static --node_methods`. */
+void oq_debug_search_methods(const oq_debug_search *s, oq_jw *w);
 /* Options of `onq static` that leave the set float. */
 void oq_debug_search_options(const oq_debug_search *s, const char *list, oq_buf *out);
 void oq_debug_search_json(const oq_debug_search *s, oq_jw *w);

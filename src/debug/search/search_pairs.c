@@ -46,6 +46,14 @@ bool oq_debug_is_quantized(const oq_index *ix, const oq_node *n) {
     return reads && (weight || goes_into_q(ix, n));
 }
 
+bool oq_debug_can_search(const oq_debug *d) {
+    const oq_graph *g = d->made_index.graph;
+    for (size_t i = 0; i < g->node.n; i++)
+        if (g->node.v[i]->name.n > 0 && oq_debug_is_quantized(&d->made_index, g->node.v[i]))
+            return true;
+    return false;
+}
+
 static onq_code find_nodes(oq_searching *g, onq_error *err) {
     const oq_index *ix = &g->d->made_index;
     const size_t n = ix->graph->node.n;

@@ -78,6 +78,14 @@ void oq_debug_search_list(const oq_debug_search *s, oq_buf *out) {
         }
 }
 
+void oq_debug_search_methods(const oq_debug_search *s, oq_jw *w) {
+    for (size_t i = 0; i < s->nodes.n; i++)
+        if (s->nodes.v[i].excluded) {
+            oq_jw_key(w, s->nodes.v[i].name);
+            oq_jw_cstr(w, NULL, "float");
+        }
+}
+
 /* Options of `onq static` that leave the set float. */
 static void options_text(const oq_debug_search *s, const char *list, oq_buf *out) {
     size_t n = 0;
