@@ -122,7 +122,7 @@ def is_right(c, x):
     return first["cause"] in c.right and (not c.names or any(n in first["text"] for n in c.names))
 
 
-def judge(name, run, folder, verbose):
+def judge(name, run, folder, verbose, with_menu):
     c = run(folder)
     found = json.loads(onq("debug", "--float_model", c.given, "--qdq_model", c.made, "--data", c.data, "--json",
                            "--top", 1))
@@ -132,7 +132,7 @@ def judge(name, run, folder, verbose):
     now = after = sqnr(c.given, [c.made], c.hold)[0]
     if x.get("command"):
         after = sqnr(c.given, [run_commands(x["command"], folder)], c.hold)[0]
-    best, how = (now, []) if c.right == () else best_of_menu(c, folder)
+    best, how = (now, []) if c.right == () or not with_menu else best_of_menu(c, folder)
     best = max(best, after)
     share = (after - now) / (best - now) if best - now > 1 else 1.0 if after - now > -1 else 0.0
     print(f"{'ok   ' if ok and share >= GAIN else 'WRONG'} {name:36} {now:6.1f} dB  {first:18} {after:6.1f} dB  of "
@@ -154,6 +154,7 @@ def main():
     p.add_argument("-v", action="store_true")
     p.add_argument("--set", default="first", help="which sets, with commas: " + ", ".join(SETS))
     p.add_argument("--dry_run", action="store_true", help="only make the cases: does the trouble do harm?")
+    p.add_argument("--no_menu", action="store_true", help="only causes: the command is compared with nothing")
     a = p.parse_args()
     n = right = gained = 0
     for name, run in ((k, v) for s in a.set.split(",") for k, v in SETS[s].items()):
@@ -168,7 +169,7 @@ def main():
                     print(f"{name:36} {str(e)[-150:]}", flush=True)
                 continue
             try:
-                ok, share = judge(name, run, folder, a.v)
+                ok, share = judge(name, run, folder, a.v, not a.no_menu)
             except Exception as e:
                 print(f"WRONG {name:36} {str(e)[-300:]}", flush=True)
                 ok = share = False

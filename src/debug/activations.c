@@ -9,6 +9,7 @@
 #include "debug/measure/moment.h"
 
 #include "engine/sweep.h"
+#include "samples/agreement.h"
 #include "samples/language.h"
 
 #define MAX_KERNEL 16 /* samples that show what the runtime's kernels lose */
@@ -34,11 +35,21 @@ typedef struct running {
     oq_watch truth, made;
     lane lanes[OQ_FLIGHT_LANES];
     unsigned n_lanes;
+    oq_roles roles;  /* of the float model's inputs and outputs */
     uint64_t before; /* resident bytes before the first sample */
     oq_pool *pool;
 } running;
 
 /* ---- outputs ---- */
+
+/* Of a state only what this run added to it. */
+static void add_output(oq_sums *s, const oq_datum *x, const float *y, const oq_datum *past) {
+    const float *v = x->data;
+    uint64_t size = 0, skip = 0;
+    oq_state_added(x, past, &size, &skip);
+    for (uint64_t i = 0; size > 0 && i < x->count; i += size)
+        oq_sums_add(s, v + i + skip, y + i + skip, size - skip);
+}
 
 /* An output of one sample. */
 static void add_to_sample(oq_debug_sample *one, const float *x, const float *y, uint64_t n,
@@ -53,8 +64,9 @@ static void add_to_sample(oq_debug_sample *one, const float *x, const float *y, 
 
 /* The outputs of one run against what the float model gave; of the run without optimisation also in
  * `one`, which is not NULL then. */
-static onq_code compare_outputs(oq_debug *d, lane *l, oq_debug_sample *one, bool beside,
-                                onq_error *err) {
+static onq_code compare_outputs(running *r, lane *l, const oq_sample *sample, oq_debug_sample *one,
+                                bool beside, onq_error *err) {
+    oq_debug *d = r->d;
     const bool optimised = one == NULL;
     bool any = false;
     const oq_session *s = optimised ? l->fast : l->made;
@@ -73,9 +85,10 @@ static onq_code compare_outputs(oq_debug *d, lane *l, oq_debug_sample *one, bool
         const float *v = NULL;
         OQ_TRY(oq_moments_floats(&l->moments, y, &v, err));
         const uint64_t row = x->rank > 0 ? (uint64_t)x->dims[x->rank - 1] : 0;
-        oq_sums_add(optimised ? &o->optimised : &o->plain, x->data, v, x->count);
+        const oq_datum *past = o->state ? oq_roles_past(&r->roles, sample->inputs, i) : NULL;
+        add_output(optimised ? &o->optimised : &o->plain, x, v, past);
         if (beside)
-            oq_sums_add(&o->beside, x->data, v, x->count);
+            add_output(&o->beside, x, v, past);
         oq_rows_add(optimised ? &o->rows_optimised : &o->rows,
                     optimised ? &o->same_optimised : &o->same_plain, x->data, v, x->count, row);
         any |= x->count > 0;
@@ -171,12 +184,11 @@ static onq_code open_first(running *r, onq_error *err) {
     d->has_kernel = l->fast != NULL;
     if (l->refused.code != ONQ_OK)
         no_kernels(d, &l->refused);
-    oq_roles roles;
     const oq_ios *outs = &l->truth->outputs;
-    OQ_TRY(oq_roles_find(&d->arena, &l->truth->inputs, outs, &roles, err));
+    OQ_TRY(oq_roles_find(&d->arena, &l->truth->inputs, outs, &r->roles, err));
     for (size_t i = 0; i < outs->n; i++) {
         const oq_debug_output o = {.name = oq_str_copy(&d->arena, outs->v[i].name),
-                                   .state = roles.states[i] && roles.n_states < outs->n};
+                                   .state = r->roles.states[i] && r->roles.n_states < outs->n};
         if (o.name.p == NULL || !OQ_PUSH(&d->arena, &d->outputs, o))
             return oq_fail_nomem(err);
     }
@@ -264,7 +276,7 @@ static onq_code fold_sample(void *ctx, const oq_turn *t, onq_error *err) {
     oq_debug_sample one = {.name = t->samples[0].name, .number = d->n_samples, .sqnr = INFINITY};
     d->n_samples++;
     oq_moments_fold(&l->moments);
-    OQ_TRY(compare_outputs(d, l, &one, kernel, err));
+    OQ_TRY(compare_outputs(r, l, &t->samples[0], &one, kernel, err));
     if (!kernel)
         return ONQ_OK;
     if (l->refused.code != ONQ_OK) {
@@ -272,7 +284,7 @@ static onq_code fold_sample(void *ctx, const oq_turn *t, onq_error *err) {
         return ONQ_OK;
     }
     d->n_kernel++;
-    return compare_outputs(d, l, NULL, false, err);
+    return compare_outputs(r, l, &t->samples[0], NULL, false, err);
 }
 
 /* The first sample shows what one costs. Those that plan the sums run alone too; the rest runs at

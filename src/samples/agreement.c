@@ -138,17 +138,22 @@ static size_t grown_axis(const oq_datum *a, const oq_datum *past) {
     return axis + 1 < a->rank ? axis : SIZE_MAX;
 }
 
-void oq_agree_add_state(oq_agree *s, const oq_datum *a, const oq_datum *b, const oq_datum *past) {
+void oq_state_added(const oq_datum *a, const oq_datum *past, uint64_t *size, uint64_t *skip) {
     const size_t axis = grown_axis(a, past);
-    if (axis == SIZE_MAX) {
-        oq_agree_add(s, a, b);
+    *size = a->count;
+    *skip = 0;
+    if (axis == SIZE_MAX || a->count == 0)
         return;
-    }
-    part of = {.size = 1};
+    *size = 1;
     for (size_t i = axis; i < a->rank; i++)
-        of.size *= (uint64_t)a->dims[i];
-    of.skip = of.size / (uint64_t)a->dims[axis] * (uint64_t)past->dims[axis];
-    add_part(s, a, b, of.size > 0 ? &of : NULL);
+        *size *= (uint64_t)a->dims[i];
+    *skip = *size / (uint64_t)a->dims[axis] * (uint64_t)past->dims[axis];
+}
+
+void oq_agree_add_state(oq_agree *s, const oq_datum *a, const oq_datum *b, const oq_datum *past) {
+    part of = {0};
+    oq_state_added(a, past, &of.size, &of.skip);
+    add_part(s, a, b, of.skip > 0 ? &of : NULL);
 }
 
 void oq_agree_join(oq_agree *s, const oq_agree *other) {

@@ -33,6 +33,9 @@ typedef struct oq_agree {
 
 /* Folds one output in: `a` the first model's, `b` the other's. */
 void oq_agree_add(oq_agree *s, const oq_datum *a, const oq_datum *b);
+/* What a run added to a state: where `past`, which went in, is shorter than `a` along one axis that is
+ * not the last, in each *size values the first *skip are old. Else *skip is 0 and *size all. */
+void oq_state_added(const oq_datum *a, const oq_datum *past, uint64_t *size, uint64_t *skip);
 /* The same for a state that a run makes longer: where `past`, which went in, is shorter than `a`
  * along one axis, only what was added is compared. `past` may be NULL. */
 void oq_agree_add_state(oq_agree *s, const oq_datum *a, const oq_datum *b, const oq_datum *past);

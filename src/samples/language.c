@@ -73,6 +73,13 @@ onq_code oq_roles_of(oq_arena *a, const oq_ios *in, const oq_ios *out, const oq_
     return ONQ_OK;
 }
 
+const oq_datum *oq_roles_past(const oq_roles *r, const oq_datum *inputs, size_t output) {
+    for (size_t i = 0; i < r->carry.n; i++)
+        if (r->carry.v[i].out == output)
+            return &inputs[r->carry.v[i].in];
+    return NULL;
+}
+
 onq_code oq_roles_find(oq_arena *a, const oq_ios *in, const oq_ios *out, oq_roles *r,
                        onq_error *err) {
     oq_carry carry;

@@ -44,6 +44,9 @@ onq_code oq_roles_find(oq_arena *a, const oq_ios *in, const oq_ios *out, oq_role
 onq_code oq_roles_of(oq_arena *a, const oq_ios *in, const oq_ios *out, const oq_carry *carry,
                      oq_roles *r, onq_error *err);
 
+/* What went in where the state of an output comes from; NULL if it comes from nowhere. */
+const oq_datum *oq_roles_past(const oq_roles *r, const oq_datum *inputs, size_t output);
+
 /* What a model read when it gave its logits. */
 typedef struct oq_lm_text {
     const oq_datum *ids;  /* integers [batch, length]; NULL: not known, and no perplexity */

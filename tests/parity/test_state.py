@@ -10,6 +10,7 @@ import math
 import tarfile
 
 import numpy as np
+import onnxruntime
 import pytest
 import statemodels as sm
 from calibtool import differences, load_json, onq, reference, saved, write_samples
@@ -313,6 +314,46 @@ def test_bench_decodes(made, tmp_path):
     signal = store(tmp_path / "x.npz", signals())
     r = onq("bench", made / "gru.onnx", "--data", signal, "--steps_axis", 0, "--runs", 1, "--decode", check=False)
     assert r.returncode == 2 and "--decode is for decoders with states" in r.stderr
+
+
+def step_with_past(model, folder):
+    """One step in the middle of a text: three tokens after five."""
+    session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
+    rng = np.random.default_rng(8)
+    feed = {}
+    for i in session.get_inputs():
+        if "past" in i.name:
+            feed[i.name] = rng.normal(size=[1 if not isinstance(d, int) and k == 0 else d if isinstance(d, int) else 5
+                                            for k, d in enumerate(i.shape)]).astype(np.float32)
+        elif i.name == "input_ids":
+            feed[i.name] = rng.integers(0, sm.VOCABULARY, (1, 3))
+        elif "mask" in i.name:
+            feed[i.name] = np.ones((1, 8), np.int64)
+        else:
+            feed[i.name] = np.arange(5, 8)[None]
+    np.savez(folder / "step.npz", **{k: v[None] for k, v in feed.items()})
+    return feed
+
+
+def figures_of_states(model, quantized, folder):
+    """dB of what one step adds to each state; the copied past is exact and would hide it."""
+    feed, out = step_with_past(model, folder), []
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    a, b = (onnxruntime.InferenceSession(str(m), options, providers=["CPUExecutionProvider"]) for m in (model, quantized))
+    for name in ("present.0.key", "present.0.value"):
+        x, y = (s.run([name], feed)[0][:, :, 5:].astype(np.float64) for s in (a, b))
+        out.append(10 * np.log10((x**2).sum() / ((x - y)**2).sum()))
+    return out
+
+
+def test_debug_compares_what_a_step_adds_to_states(made, tmp_path):
+    model, quantized = made / "decoder.onnx", tmp_path / "q.onnx"
+    onq("static", "-i", model, "--data", store_texts(tmp_path / "texts", texts()), "--generate", 3, "-o", quantized)
+    want = figures_of_states(model, quantized, tmp_path)
+    found = json.loads(onq("debug", "--float_model", model, "--qdq_model", quantized, "--data", tmp_path / "step.npz",
+                           "--no_carry", "--quick", "--json").stdout)
+    assert [found["outputs"][k]["sqnr"] for k in ("present.0.key", "present.0.value")] == pytest.approx(want, abs=.01)
 
 
 def test_every_command_takes_sequences(made, tmp_path):

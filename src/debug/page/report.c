@@ -358,12 +358,13 @@ static void rest_json(page *p) {
         oq_jw_begin_array(w, NULL);
         oq_jw_str(w, NULL, o->name);
         const double sqnr = o->plain.ee > 0 ? oq_sums_sqnr(&o->plain) : INFINITY;
-        worst = isnan(sqnr) || sqnr < worst ? sqnr : worst;
+        worst = !o->state && (isnan(sqnr) || sqnr < worst) ? sqnr : worst;
         db_json(p, sqnr);
         db_json(p, o->optimised.n == 0   ? (double)NAN
                    : o->optimised.ee > 0 ? oq_sums_sqnr(&o->optimised)
                                          : (double)INFINITY);
         oq_jw_float(w, NULL, o->rows > 0 ? (float)((double)o->same_plain / (double)o->rows) : NAN);
+        oq_jw_bool(w, NULL, o->state);
         oq_jw_end_array(w);
     }
     oq_jw_end_array(w);

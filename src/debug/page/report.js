@@ -22,7 +22,8 @@ let selected = -1, other = null;
    Noise relative to the values passes on through a network about as it is, and that of several sources adds up. So the
    share of a tensor in the sum of all is a guess at its share of the outputs' noise; where --sensitivity measured the
    effect of its unit, that is divided among the tensors of the unit. */
-const outputs = D.outputs.filter(o => o[1] !== null), now = outputs.length ? Math.min(...outputs.map(o => o[1])) : null;
+/* States go back into the model and are no answers. */
+const outputs = D.outputs.filter(o => o[1] !== null && !o[4]), now = outputs.length ? Math.min(...outputs.map(o => o[1])) : null;
 const power = v => v === null ? 1 : Math.min(1, 10 ** (-v / 10));
 const unitSum = new Map(); rows.forEach(r => { if (!harmless(r) && r.effect !== null) unitSum.set(r.effect, (unitSum.get(r.effect) || 0) + power(r.felt)); });
 rows.forEach(r => { r.noise = harmless(r) ? 0 : r.effect !== null ? power(r.effect) * power(r.felt) / unitSum.get(r.effect) : unitSum.size ? 0 : power(r.felt); });
@@ -48,7 +49,8 @@ function verdict() {
 }
 function cards() {
   const box = $("cards");
-  for (const [name, plain, fast, top] of D.outputs.slice(0, 3)) {
+  const states = D.outputs.filter(o => o[4] && o[1] !== null); if (states.length) card(box, dB(Math.min(...states.map(o => o[1]))), `the worst of ${plural(states.length, "state")}, what each run adds to it`);
+  for (const [name, plain, fast, top] of D.outputs.filter(o => !o[4]).slice(0, 3)) {
     if (D.outputs.length > 1) card(box, dB(plain), `output ${middle(clean(name), 40)}${top !== null ? `, same top-1 ${percent(top)}` : ""}`, plain !== null && plain < 10 ? "bad" : "");
     if (fast !== null && (D.kernel_loss || D.outputs.length === 1)) card(box, dB(fast), `${D.outputs.length > 1 ? "the same" : "outputs"} with the runtime's optimisations`, D.kernel_loss ? "bad" : "");
   }

@@ -59,14 +59,6 @@ static onq_code make_places(oq_tally *t, uint64_t wanted, onq_error *err) {
 
 /* ---- one step ---- */
 
-/* What went in where the state comes from; NULL if it comes from nowhere. */
-static const oq_datum *past_of(const oq_roles *r, const oq_datum *inputs, size_t output) {
-    for (size_t i = 0; i < r->carry.n; i++)
-        if (r->carry.v[i].out == output)
-            return &inputs[r->carry.v[i].in];
-    return NULL;
-}
-
 /* The rows of logits after the last tokens stay: the next step has the tokens that follow. */
 static onq_code keep_rows(oq_tally *t, const oq_datum *truth, const oq_datum *made,
                           onq_error *err) {
@@ -106,7 +98,7 @@ static onq_code add_output(oq_tally *t, const oq_tally_step *x, size_t k, onq_er
         return ONQ_OK;
     }
     if (t->roles->states[k]) {
-        oq_agree_add_state(&t->outputs[k], truth, made, past_of(t->roles, x->inputs, k));
+        oq_agree_add_state(&t->outputs[k], truth, made, oq_roles_past(t->roles, x->inputs, k));
         return ONQ_OK;
     }
     oq_agree step = {0};
