@@ -14,7 +14,7 @@
  */
 #pragma once
 
-#include "samples/carry.h"
+#include "samples/sequence/carry.h"
 
 #define OQ_NOWHERE SIZE_MAX
 

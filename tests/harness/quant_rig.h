@@ -6,8 +6,8 @@
 #include "build_model.h"
 #include "calibrate/ranges.h"
 #include "quantize/choose/extreme.h"
-#include "quantize/choose/override.h"
 #include "quantize/choose/qrun.h"
+#include "quantize/override/override.h"
 #include "quantize/plan.h"
 #include "shape/shape.h"
 

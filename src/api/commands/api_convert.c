@@ -11,9 +11,9 @@
 #include "onnx/codec/schema.h"
 #include "prepare/half.h"
 #include "prepare/single.h"
-#include "quantize/choose/encodings.h"
 #include "quantize/convert/convert.h"
 #include "quantize/convert/cv_ranges.h"
+#include "quantize/override/encodings.h"
 
 /* clang-format off */
 /* These are float first, and then that. */

@@ -8,10 +8,10 @@
 #include "api/samples.h"
 #include "prepare/channels/smooth.h"
 #include "prepare/preprocess.h"
-#include "quantize/choose/encodings.h"
-#include "quantize/choose/override_check.h"
-#include "quantize/choose/preset.h"
 #include "quantize/ort/stamp.h"
+#include "quantize/override/encodings.h"
+#include "quantize/override/override_check.h"
+#include "quantize/override/preset.h"
 #include "quantize/rules.h"
 
 /* ---- overrides ---- */

@@ -16,9 +16,9 @@
 #include "calibrate/ranges.h"
 #include "debug/mend.h"
 #include "engine/engine.h"
-#include "quantize/choose/override.h"
 #include "quantize/choose/qrun.h"
 #include "quantize/cost/share.h"
+#include "quantize/override/override.h"
 #include "quantize/plan.h"
 #include "shape/shape.h"
 

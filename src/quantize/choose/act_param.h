@@ -6,8 +6,8 @@
 #include "calibrate/ranges.h"
 #include "onnx/tensor.h"
 #include "quantize/choose/config.h"
-#include "quantize/choose/override.h"
 #include "quantize/number/qparam.h"
+#include "quantize/override/override.h"
 
 /* Scale and zero point of `type`, computed in `real`; `o` may be NULL. Errors say what the range
  * lacks. */

@@ -11,7 +11,7 @@
 #include "calibrate/ranges.h"
 #include "onnx/graph.h"
 #include "quantize/choose/config.h"
-#include "quantize/choose/override.h"
+#include "quantize/override/override.h"
 #include "quantize/plan.h"
 
 /* No operator computes such values; scales of them overflow when they are multiplied out. */

@@ -4,8 +4,8 @@
 #pragma once
 
 #include "onnx/model.h"
-#include "quantize/choose/override.h"
 #include "quantize/choose/qrun.h"
+#include "quantize/override/override.h"
 
 /* What update_opset_version of the reference decides, and the cases in which its result does not
  * load: weights per channel below opset 13, pairs around float16 tensors below 19, and at opset 10

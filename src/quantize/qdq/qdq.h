@@ -22,10 +22,10 @@
 #include "calibrate/ranges.h"
 #include "onnx/graph.h"
 #include "onnx/names.h"
-#include "quantize/choose/override.h"
 #include "quantize/choose/qrun.h"
 #include "quantize/number/clip.h"
 #include "quantize/number/qweight.h"
+#include "quantize/override/override.h"
 #include "quantize/plan.h"
 #include "shape/shape.h"
 

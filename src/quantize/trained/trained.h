@@ -26,7 +26,7 @@
 #include "calibrate/ranges.h"
 #include "onnx/model.h"
 #include "quantize/choose/config.h"
-#include "quantize/choose/override.h"
+#include "quantize/override/override.h"
 
 typedef enum oq_trained_format {
     OQ_TRAINED_INTEGER = 0,

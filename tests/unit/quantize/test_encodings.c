@@ -2,7 +2,7 @@
  * test_encodings.c — parameters as files of other tools: what is written is read back, offsets are
  * worked out by hand, wrong files are refused with the tensor.
  */
-#include "quantize/choose/encodings.h"
+#include "quantize/override/encodings.h"
 
 #include "build_model.h"
 #include "scratch.h"

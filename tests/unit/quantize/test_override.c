@@ -1,7 +1,7 @@
 /*
  * test_override.c — overrides: what is refused, in which words, and what is read.
  */
-#include "quantize/choose/override_check.h"
+#include "quantize/override/override_check.h"
 
 #include "build_model.h"
 #include "testing.h"

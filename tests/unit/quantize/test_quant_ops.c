@@ -19,8 +19,8 @@
  * listed by the user); legacy with the mode's name as an option; trained with the format as an
  * option; preset_qdq and preset_qnn.
  */
-#include "quantize/choose/preset.h"
 #include "quantize/legacy/legacy.h"
+#include "quantize/override/preset.h"
 #include "quantize/qdq/qdq.h"
 #include "quantize/qoperator/qoperator.h"
 #include "quantize/rules.h"

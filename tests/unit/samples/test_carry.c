@@ -2,7 +2,7 @@
  * test_carry.c — which outputs are states and which inputs take them: by names of exporters, and by
  * rules of the user, good and bad.
  */
-#include "samples/carry.h"
+#include "samples/sequence/carry.h"
 
 #include "testing.h"
 

@@ -1,7 +1,7 @@
 /*
  * encodings.c — see encodings.h: files of other tools as overrides.
  */
-#include "quantize/choose/encodings.h"
+#include "quantize/override/encodings.h"
 
 #include "base/system/file.h"
 #include "base/text/real.h"

@@ -14,7 +14,7 @@
 #pragma once
 
 #include "onnx/model.h"
-#include "quantize/choose/override.h"
+#include "quantize/override/override.h"
 #include "quantize/plan.h"
 
 typedef enum oq_encodings_format {

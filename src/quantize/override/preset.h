@@ -9,7 +9,7 @@
 #pragma once
 
 #include "quantize/choose/config.h"
-#include "quantize/choose/override.h"
+#include "quantize/override/override.h"
 #include "shape/shape.h"
 
 typedef struct oq_preset {

@@ -1,7 +1,7 @@
 /*
  * preset.c — get_qdq_config and get_qnn_qdq_config.
  */
-#include "quantize/choose/preset.h"
+#include "quantize/override/preset.h"
 
 #include "onnx/graph.h"
 #include "onnx/operators.h"

@@ -3,8 +3,8 @@
  */
 #pragma once
 
-#include "quantize/choose/override.h"
 #include "quantize/choose/reach.h"
+#include "quantize/override/override.h"
 
 typedef struct oq_override_check {
     const oq_reach *reach;

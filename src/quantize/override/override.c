@@ -1,7 +1,7 @@
 /*
  * override.c — reading and checking TensorQuantOverrides.
  */
-#include "quantize/choose/override.h"
+#include "quantize/override/override.h"
 
 #include "base/system/file.h"
 #include "base/text/literal.h"

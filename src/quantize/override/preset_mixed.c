@@ -6,7 +6,7 @@
  * differ, a conversion is added to the tensor's override. Equal to
  * MixedPrecisionTensorQuantOverridesFixer of the reference.
  */
-#include "quantize/choose/preset.h"
+#include "quantize/override/preset.h"
 
 #include "onnx/graph.h"
 

@@ -1,7 +1,7 @@
 /*
  * override_check.c — overrides against the model: every tensor exists, and every value fits it.
  */
-#include "quantize/choose/override_check.h"
+#include "quantize/override/override_check.h"
 
 static onq_code check_zero(const oq_override *v, oq_dtype type, onq_error *err) {
     const oq_qtype_info *t = oq_qtype_find(type);

@@ -1,7 +1,7 @@
 /*
  * carry.c — see carry.h.
  */
-#include "samples/carry.h"
+#include "samples/sequence/carry.h"
 
 #include "base/text/pattern.h"
 

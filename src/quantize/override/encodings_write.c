@@ -2,8 +2,8 @@
  * encodings_write.c — parameters of a plan in the formats of other tools.
  */
 #include "base/text/real.h"
-#include "quantize/choose/encodings.h"
 #include "quantize/number/qtype.h"
+#include "quantize/override/encodings.h"
 
 #include <math.h>
 #include <stdio.h>
