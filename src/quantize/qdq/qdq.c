@@ -1,7 +1,7 @@
 /*
  * qdq.c — the QDQ driver: marks, decides, emits, and puts the graph back together.
  */
-#include "quantize/qdq/qdq.h"
+#include "quantize/qdq/qdq_state.h"
 
 #include "onnx/check/check.h"
 #include "onnx/edit.h"

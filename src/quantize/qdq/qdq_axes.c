@@ -14,7 +14,7 @@
  * Other types are not fused, and stay as they are.
  */
 #include "onnx/operators.h"
-#include "quantize/qdq/qdq.h"
+#include "quantize/qdq/qdq_state.h"
 
 static bool is_8bit(oq_dtype type) {
     return type == OQ_INT8 || type == OQ_UINT8;

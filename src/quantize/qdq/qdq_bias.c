@@ -2,7 +2,7 @@
  * qdq_bias.c — deciding about biases: int32 with scale = input scale x weight scale (float 8: float
  * with a Cast), or left float.
  */
-#include "quantize/qdq/qdq.h"
+#include "quantize/qdq/qdq_state.h"
 
 #include "base/text/real.h"
 #include "onnx/tensor.h"

@@ -5,7 +5,7 @@
  * because each needs a pass over its values. Then weight scales are raised where an int32 bias
  * needs it.
  */
-#include "quantize/qdq/qdq.h"
+#include "quantize/qdq/qdq_state.h"
 
 #include "base/pool.h"
 #include "base/text/real.h"

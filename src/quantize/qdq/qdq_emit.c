@@ -4,7 +4,7 @@
  * Names are the reference's. New nodes come after the old ones until the graph is sorted (qdq.c
  * does that at the end).
  */
-#include "quantize/qdq/qdq.h"
+#include "quantize/qdq/qdq_state.h"
 
 #include "base/text/real.h"
 #include "onnx/attr.h"

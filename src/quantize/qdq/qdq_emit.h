@@ -3,7 +3,7 @@
  */
 #pragma once
 
-#include "quantize/qdq/qdq.h"
+#include "quantize/qdq/qdq_state.h"
 
 /* A QuantizeLinear or DequantizeLinear to be added. */
 typedef struct oq_qdq_op {

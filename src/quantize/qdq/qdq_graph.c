@@ -1,7 +1,7 @@
 /*
  * qdq_graph.c — a graph as indices: tensors with their users and makers, nodes with their wiring.
  */
-#include "quantize/qdq/qdq.h"
+#include "quantize/qdq/qdq_state.h"
 
 #include "onnx/operators.h"
 

@@ -11,7 +11,7 @@
  *   a bias          is copied, because its scale is the node's and its name is taken outside
  *   no range        a branch that no sample took: its nodes stay float
  */
-#include "quantize/qdq/qdq.h"
+#include "quantize/qdq/qdq_state.h"
 
 #include "onnx/tidy.h"
 

@@ -5,13 +5,30 @@
  * that is marked again keeps its place, one that was unmarked goes to the end (a Python dictionary
  * does that).
  */
-#include "quantize/qdq/qdq.h"
+#include "quantize/qdq/qdq_state.h"
 
 #include "onnx/operators.h"
 #include "quantize/choose/act_param.h"
 #include "quantize/number/bias.h"
 
 #include <ctype.h>
+
+const oq_qconfig *oq_qdq_config(const oq_qdq *q) {
+    return q->config;
+}
+
+const onq_env *oq_qdq_env(const oq_qdq *q) {
+    return q->model->env;
+}
+
+int64_t oq_qdq_opset(const oq_qdq *q) {
+    return q->opset;
+}
+
+const oq_node *oq_qdq_node_at(const oq_qdq *q, uint32_t node) {
+    assert(node < q->n_nodes);
+    return q->nodes[node].node;
+}
 
 uint32_t oq_qdq_input(const oq_qdq *q, uint32_t node, size_t slot) {
     const oq_qdq_node *n = &q->nodes[node];
@@ -33,6 +50,29 @@ static bool is_float(int64_t dt) {
 
 bool oq_qdq_is_float_init(const oq_qdq *q, uint32_t tensor) {
     return oq_qdq_is_init(q, tensor) && is_float(oq_qdq_at(q, tensor)->init->data_type.v);
+}
+
+int32_t oq_qdq_inferred_type(const oq_qdq *q, uint32_t tensor) {
+    return tensor == OQ_NO_TENSOR || (oq_qdq_is_init(q, tensor) && !oq_qdq_at(q, tensor)->is_input)
+               ? 0
+               : oq_qdq_at(q, tensor)->elem_type;
+}
+
+onq_code oq_qdq_is_zero(const oq_qdq *q, uint32_t tensor, bool *out, onq_error *err) {
+    const oq_qdq_tensor *t = oq_qdq_at(q, tensor);
+    oq_tensor *constant = NULL;
+    float *numbers;
+    size_t count;
+    *out = false;
+    for (size_t i = 0; constant == NULL && i < t->makers.n; i++)
+        constant = oq_node_constant(oq_qdq_node_at(q, t->makers.v[i].node));
+    if (constant == NULL)
+        constant = t->init;
+    if (constant == NULL || !is_float(constant->data_type.v))
+        return ONQ_OK;
+    OQ_TRY(oq_tensor_floats(q->model, constant, q->arena, &numbers, &count, err));
+    *out = count == 1 && numbers[0] == 0.0f;
+    return ONQ_OK;
 }
 
 bool oq_qdq_is_marked(const oq_qdq *q, uint32_t tensor) {
@@ -155,7 +195,7 @@ onq_code oq_qdq_activation(oq_qdq *q, uint32_t tensor, onq_error *err) {
     return mark_plain(q, tensor, OQ_QDQ_ACTIVATION, err);
 }
 
-onq_code oq_qdq_weight_tensor(oq_qdq *q, uint32_t tensor, onq_error *err) {
+static onq_code weight_tensor(oq_qdq *q, uint32_t tensor, onq_error *err) {
     return mark_plain(q, tensor, OQ_QDQ_WEIGHT, err);
 }
 
@@ -185,7 +225,9 @@ onq_code oq_qdq_same_as(oq_qdq *q, uint32_t tensor, uint32_t from, uint32_t node
     return place(q, tensor, err);
 }
 
-bool oq_qdq_channel_axis(oq_qdq *q, uint32_t tensor, int64_t fallback, const oq_str *op_type,
+/* is_tensor_per_channel: true and the axis (0 .. rank - 1) when the tensor is a weight to be
+ * quantized per channel. */
+static bool channel_axis(oq_qdq *q, uint32_t tensor, int64_t fallback, const oq_str *op_type,
                          int64_t *axis) {
     if (!oq_qdq_is_init(q, tensor))
         return false;
@@ -216,9 +258,9 @@ bool oq_qdq_channel_axis(oq_qdq *q, uint32_t tensor, int64_t fallback, const oq_
 onq_code oq_qdq_weight_auto(oq_qdq *q, uint32_t tensor, int64_t fallback, const oq_str *op_type,
                             onq_error *err) {
     int64_t axis;
-    if (oq_qdq_channel_axis(q, tensor, fallback, op_type, &axis))
+    if (channel_axis(q, tensor, fallback, op_type, &axis))
         return oq_qdq_weight_channel(q, tensor, axis, err);
-    return oq_qdq_weight_tensor(q, tensor, err);
+    return weight_tensor(q, tensor, err);
 }
 
 /* ---- biases ---- */

@@ -7,7 +7,7 @@
  */
 #include "onnx/attr.h"
 #include "onnx/operators.h"
-#include "quantize/qdq/qdq.h"
+#include "quantize/qdq/qdq_state.h"
 
 /* A tensor that shares the scales of channels. */
 typedef struct moved {

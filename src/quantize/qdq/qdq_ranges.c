@@ -11,7 +11,7 @@
  */
 #include "onnx/operators.h"
 #include "quantize/ort/ort_forms.h"
-#include "quantize/qdq/qdq.h"
+#include "quantize/qdq/qdq_state.h"
 
 #define FLAT 1.8 /* the largest value, in means, below which the runtime's sums overflow */
 

@@ -2,8 +2,7 @@
  * qdq_rules_plain.c — the rules of the others: every tensor an activation, Relu and Clip that go
  * away, Where.
  */
-#include "quantize/qdq/qdq.h"
-#include "quantize/rules.h"
+#include "quantize/qdq/qdq_rule.h"
 
 /* Every float input and output is an activation. QDQ gives this rule to CumSum and to every
  * operator of the user's list that has no rule of its own (QDQOperatorBase). */
@@ -27,7 +26,7 @@ onq_code oq_qdq_rule_removable(oq_qdq *q, uint32_t node, onq_error *err) {
         return ONQ_OK;
     }
     bool gone = false;
-    if (!q->config->activation_symmetric && !q->config->keep_removable_activations)
+    if (!oq_qdq_config(q)->activation_symmetric && !oq_qdq_config(q)->keep_removable_activations)
         OQ_TRY(oq_qdq_try_remove(q, node, &gone, err));
     if (!gone)
         OQ_TRY(oq_qdq_activation(q, in, err));
@@ -41,7 +40,7 @@ onq_code oq_qdq_rule_where(oq_qdq *q, uint32_t node, onq_error *err) {
     const oq_node *n = oq_qdq_node_at(q, node);
     const uint32_t yes = oq_qdq_input(q, node, 1), no = oq_qdq_input(q, node, 2);
     const bool off = oq_qdq_output_is_off(q, node);
-    if (q->config->force_quantize_no_input_check) {
+    if (oq_qdq_config(q)->force_quantize_no_input_check) {
         if (!oq_qdq_is_marked(q, yes))
             OQ_TRY(oq_qdq_activation(q, yes, err));
         if (!oq_qdq_is_marked(q, no))

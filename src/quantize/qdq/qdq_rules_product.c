@@ -1,8 +1,7 @@
 /*
  * qdq_rules_product.c — the rules of operators with weights: products and normalizations.
  */
-#include "quantize/qdq/qdq.h"
-#include "quantize/rules.h"
+#include "quantize/qdq/qdq_rule.h"
 
 /* Input, output and weight of a product, whose channels lie along the operator's axis; *left says
  * that the node stays float, because its bias would not fit. */
@@ -41,7 +40,7 @@ onq_code oq_qdq_rule_gemm(oq_qdq *q, uint32_t node, onq_error *err) {
         return ONQ_OK;
     if (oq_qdq_is_init(q, oq_qdq_input(q, node, 2)))
         return mark_bias(q, node, err);
-    oq_warn(q->model->env,
+    oq_warn(oq_qdq_env(q),
             "the bias of Gemm node '%.*s' is not constant; excluding the node may be faster",
             OQ_STR(n->name));
     return ONQ_OK;

@@ -4,7 +4,7 @@
  * First all tensors with parameters of their own in the order of their marks, then those that share
  * parameters, then the biases.
  */
-#include "quantize/qdq/qdq.h"
+#include "quantize/qdq/qdq_state.h"
 
 #include "onnx/tensor.h"
 

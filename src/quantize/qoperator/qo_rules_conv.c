@@ -5,15 +5,14 @@
  * ConvInteger only per tensor. The bias of QLinearConv is an int32 initializer; after ConvInteger
  * it is added in float. A weight that is computed is quantized as it comes, as any activation.
  */
-#include "quantize/qoperator/qoperator.h"
-#include "quantize/rules.h"
+#include "quantize/qoperator/qo_rule.h"
 
 static bool has_bias(const oq_node *n) {
     return n->input.n > 2 && n->input.v[2].n != 0;
 }
 
 onq_code oq_qo_rule_conv(oq_qo *q, oq_node *n, onq_error *err) {
-    oq_arena *a = &q->sh->job.model->arena;
+    oq_arena *a = oq_qo_arena(q);
     const oq_qconfig *c = oq_qo_config(q);
     const bool channels = c->per_channel && oq_qo_init_in_path(q, n->input.v[1]) != NULL;
     const oq_qo_how how =
@@ -53,13 +52,13 @@ onq_code oq_qo_rule_conv(oq_qo *q, oq_node *n, onq_error *err) {
 
 /* The bias, reshaped to [1, C, 1, ...], added to `scaled`. */
 static onq_code add_bias(oq_qo *q, const oq_node *n, size_t rank, oq_str scaled, onq_error *err) {
-    oq_arena *a = &q->sh->job.model->arena;
+    oq_arena *a = oq_qo_arena(q);
     const oq_str out = n->output.v[0];
     oq_str bias = {0}, result = {0};
     OQ_TRY(oq_qo_wide(q, n->input.v[2], &bias, err));
     OQ_TRY(oq_qo_output_real(q, n, &result, err));
-    const oq_str shape_name = oq_fresh_tensor(&q->sh->names, out, "_bias_reshape_shape");
-    const oq_str reshaped = oq_fresh_tensor(&q->sh->names, out, "_bias_reshape_output");
+    const oq_str shape_name = oq_fresh_tensor(oq_qo_names(q), out, "_bias_reshape_shape");
+    const oq_str reshaped = oq_fresh_tensor(oq_qo_names(q), out, "_bias_reshape_output");
     int64_t *ones = OQ_NEW_ARRAY(a, int64_t, rank);
     const int64_t dim = (int64_t)rank;
     oq_tensor *shape = oq_tensor_new(a, shape_name, OQ_INT64, &dim, 1);
@@ -73,7 +72,7 @@ static onq_code add_bias(oq_qo *q, const oq_node *n, size_t rank, oq_str scaled,
     OQ_TRY(oq_qo_emit(q, reshape, err));
     return oq_qo_emit(
         q,
-        oq_node_make(a, "Add", oq_fresh_node(&q->sh->names, out, "_bias_add"), sum, 2, &result, 1),
+        oq_node_make(a, "Add", oq_fresh_node(oq_qo_names(q), out, "_bias_add"), sum, 2, &result, 1),
         err);
 }
 
@@ -85,10 +84,8 @@ onq_code oq_qo_rule_conv_integer(oq_qo *q, oq_node *n, onq_error *err) {
     if (!oq_qo_is_float(q, n->input.v[0]))
         return oq_qo_leave(q, n, "its input is not float", err);
     const oq_tensor *w = oq_qo_init_in_path(q, n->input.v[1]);
-    oq_tensor_info info = {.rank = w != NULL ? w->dims.n : 0};
-    if (w == NULL)
-        oq_shapes_tensor(q->sh->plain, q->graph, n->input.v[1], &info);
-    if (has_bias(n) && info.rank == 0)
+    const size_t rank = w != NULL ? w->dims.n : 0;
+    if (has_bias(n) && rank == 0)
         return oq_qo_leave(q, n, "the rank of its weight is not known", err);
     if (!oq_qo_can(q, n, 0, &oq_qo_as_activation) || !oq_qo_can(q, n, 1, &how))
         return oq_qo_leave(q, n, NULL, err);
@@ -98,12 +95,12 @@ onq_code oq_qo_rule_conv_integer(oq_qo *q, oq_node *n, onq_error *err) {
     oq_node *made = oq_qo_node_new(q, n, "ConvInteger", false);
     oq_str scaled = {0};
     if (has_bias(n))
-        scaled = oq_fresh_tensor(&q->sh->names, n->output.v[0], "quant_scaled_output");
+        scaled = oq_fresh_tensor(oq_qo_names(q), n->output.v[0], "quant_scaled_output");
     else
         OQ_TRY(oq_qo_output_real(q, n, &scaled, err));
     OQ_TRY_ALLOC(made != NULL && scaled.p != NULL, err);
     OQ_TRY(oq_qo_input(q, n, 0, &oq_qo_as_activation, &in, err));
     OQ_TRY(oq_qo_input(q, n, 1, &how, &weight, err));
     OQ_TRY(oq_qo_emit_scaled(q, n, made, in, weight, scaled, err));
-    return has_bias(n) ? add_bias(q, n, info.rank, scaled, err) : ONQ_OK;
+    return has_bias(n) ? add_bias(q, n, rank, scaled, err) : ONQ_OK;
 }

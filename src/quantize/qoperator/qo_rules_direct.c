@@ -2,8 +2,7 @@
  * qo_rules_direct.c — operators that run on quantized tensors as they are: Reshape, MaxPool,
  * Resize, Split, Pad.
  */
-#include "quantize/qoperator/qoperator.h"
-#include "quantize/rules.h"
+#include "quantize/qoperator/qo_rule.h"
 
 onq_code oq_qo_rule_direct(oq_qo *q, oq_node *n, onq_error *err) {
     if (!oq_qo_is_float(q, n->input.v[0]))
@@ -12,7 +11,7 @@ onq_code oq_qo_rule_direct(oq_qo *q, oq_node *n, onq_error *err) {
 }
 
 onq_code oq_qo_rule_maxpool(oq_qo *q, oq_node *n, onq_error *err) {
-    if (q->sh->opset < 12)
+    if (oq_qo_opset(q) < 12)
         return oq_qo_leave(q, n, "8-bit MaxPool came with opset 12", err);
     if (oq_qo_config(q)->activation_type == OQ_FLOAT8E4M3FN)
         return oq_qo_leave(q, n, "MaxPool has no float 8", err);
@@ -20,7 +19,7 @@ onq_code oq_qo_rule_maxpool(oq_qo *q, oq_node *n, onq_error *err) {
 }
 
 onq_code oq_qo_rule_resize(oq_qo *q, oq_node *n, onq_error *err) {
-    if (q->sh->opset < 11)
+    if (oq_qo_opset(q) < 11)
         return oq_qo_leave(q, n, "8-bit Resize came with opset 11", err);
     const oq_attribute *mode = oq_attr_find(n, "mode");
     if (mode != NULL && oq_str_is(mode->s, "cubic"))
@@ -31,7 +30,7 @@ onq_code oq_qo_rule_resize(oq_qo *q, oq_node *n, onq_error *err) {
 }
 
 onq_code oq_qo_rule_split(oq_qo *q, oq_node *n, onq_error *err) {
-    oq_arena *a = &q->sh->job.model->arena;
+    oq_arena *a = oq_qo_arena(q);
     oq_qo_value *in = NULL, *out = NULL;
     if (!oq_qo_is_float(q, n->input.v[0]))
         return oq_qo_leave(q, n, "its input is not float", err);
@@ -54,18 +53,17 @@ onq_code oq_qo_rule_split(oq_qo *q, oq_node *n, onq_error *err) {
 /* The number that is padded with, quantized as the tensor is: *name replaces it. */
 static onq_code pad_value(oq_qo *q, const oq_node *n, const oq_qo_value *in, oq_str *name,
                           onq_error *err) {
-    oq_arena *a = &q->sh->job.model->arena;
+    oq_arena *a = oq_qo_arena(q);
     oq_tensor *t = oq_qo_init(q, n->input.v[2]);
-    *name = oq_fresh_tensor(&q->sh->names, n->input.v[2], "_quantized");
+    *name = oq_fresh_tensor(oq_qo_names(q), n->input.v[2], "_quantized");
     OQ_TRY_ALLOC(name->p != NULL, err);
     if (t != NULL) {
         const oq_dtype type = oq_qo_config(q)->activation_type;
         oq_tensor *made = oq_tensor_new(a, *name, type, t->dims.v, t->dims.n);
         OQ_TRY(oq_qo_add_init(q, made, err));
-        OQ_TRY_ALLOC(OQ_PUSH(q->sh->arena, &q->sh->pads, (oq_qo_pad){t, made, in}), err);
-        return ONQ_OK;
+        return oq_qo_quantize_later(q, t, made, in, err);
     }
-    const oq_str node_name = oq_fresh_node(&q->sh->names, n->input.v[2], "_QuantizeLinear");
+    const oq_str node_name = oq_fresh_node(oq_qo_names(q), n->input.v[2], "_QuantizeLinear");
     oq_str real = {0};
     OQ_TRY(oq_qo_wide(q, n->input.v[2], &real, err));
     const oq_str from[3] = {real, in->scale, in->zero};
@@ -87,11 +85,11 @@ static bool holds_one(const oq_qo_value *v, const oq_num *x) {
 
 /* True if only MaxPools read it. To them the lowest value of the range is as good as one below. */
 static bool is_for_maxima(const oq_qo *q, oq_str name) {
-    const oq_value *v = oq_index_find(&q->index, name);
+    const oq_value *v = oq_index_find(oq_qo_index(q), name);
     if (v == NULL || v->is_output)
         return false;
     for (size_t i = 0; i < v->uses.n; i++)
-        if (!oq_str_is(q->graph->node.v[v->uses.v[i].node]->op_type, "MaxPool"))
+        if (!oq_node_is(oq_qo_index(q)->graph->node.v[v->uses.v[i].node], "MaxPool"))
             return false;
     return true;
 }
@@ -99,11 +97,11 @@ static bool is_for_maxima(const oq_qo *q, oq_str name) {
 /* True if the padding value is in the range that the output takes over from the input. Where the
  * value is computed, the range of the output decides. */
 static bool pads_in_range(const oq_qo *q, const oq_node *n, const oq_qo_value *in) {
-    const oq_range *r = oq_ranges_find(q->sh->job.ranges, n->output.v[0]);
+    const oq_range *r = oq_qo_range(q, n->output.v[0]);
     double x = 0.0;
     if (!in->has_param || n->input.n < 3 || n->input.v[2].n == 0)
         return true;
-    if (oq_constant_real(q->sh->job.model, &q->index, n->input.v[2], &x))
+    if (oq_constant_real(oq_qo_model(q), oq_qo_index(q), n->input.v[2], &x))
         return holds(in, x) || (x < 0.0 && is_for_maxima(q, n->output.v[0]));
     return r == NULL || (holds_one(in, &r->lowest) && holds_one(in, &r->highest));
 }
@@ -113,7 +111,7 @@ onq_code oq_qo_rule_pad(oq_qo *q, oq_node *n, onq_error *err) {
     oq_qo_value *out = NULL;
     if (!oq_qo_is_float(q, n->input.v[0]))
         return oq_qo_leave(q, n, "its input is not float", err);
-    if (q->sh->opset < 11 || in == NULL)
+    if (oq_qo_opset(q) < 11 || in == NULL)
         return oq_qo_leave(q, n,
                            in == NULL ? "its input is not quantized"
                                       : "Pad takes 8-bit tensors from opset 11 on",
@@ -128,7 +126,7 @@ onq_code oq_qo_rule_pad(oq_qo *q, oq_node *n, onq_error *err) {
             OQ_TRY(pad_value(q, n, in, &made->input.v[2], err));
         } else if (n->input.n == 2) {
             /* 0 is the zero point. */
-            OQ_TRY_ALLOC(oq_node_add_input(&q->sh->job.model->arena, made, in->zero), err);
+            OQ_TRY_ALLOC(oq_node_add_input(oq_qo_arena(q), made, in->zero), err);
         } else if (n->input.n > 2) {
             made->input.v[2] = in->zero;
         }

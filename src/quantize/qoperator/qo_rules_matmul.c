@@ -5,8 +5,7 @@
  * tensor: the runtime takes one column scale for a matrix only, and the reference's result fails
  * there when it is run.
  */
-#include "quantize/qoperator/qoperator.h"
-#include "quantize/rules.h"
+#include "quantize/qoperator/qo_rule.h"
 
 static const char other_axis[] = "the channels of its weight lie along another axis";
 
@@ -32,7 +31,7 @@ static oq_qo_how weight_how(const oq_qo *q, const oq_node *n) {
                        .axis = -1};
 }
 
-/* What both forms of MatMul ask first. False: the reason is in *why, or in q->why. */
+/* What both forms of MatMul ask first. False: the reason is in *why, or said by oq_qo_can. */
 static bool can_matmul(oq_qo *q, const oq_node *n, oq_qo_how *how, const char **why) {
     *why = unwanted(q, n);
     if (*why != NULL)
@@ -63,8 +62,7 @@ onq_code oq_qo_rule_matmul(oq_qo *q, oq_node *n, onq_error *err) {
     OQ_TRY(oq_qo_input(q, n, 1, &how, &weight, err));
     OQ_TRY(oq_qo_output(q, n, &out, err));
     if (!oq_qo_add_inputs(q, made, in) || !oq_qo_add_inputs(q, made, weight) ||
-        !oq_qo_add_params(q, made, out) ||
-        !oq_node_add_output(&q->sh->job.model->arena, made, out->q))
+        !oq_qo_add_params(q, made, out) || !oq_node_add_output(oq_qo_arena(q), made, out->q))
         return oq_fail_nomem(err);
     return oq_qo_emit(q, made, err);
 }
@@ -89,7 +87,7 @@ onq_code oq_qo_rule_matmul_integer(oq_qo *q, oq_node *n, onq_error *err) {
 }
 
 onq_code oq_qo_rule_gemm(oq_qo *q, oq_node *n, onq_error *err) {
-    oq_arena *a = &q->sh->job.model->arena;
+    oq_arena *a = oq_qo_arena(q);
     const oq_qconfig *c = oq_qo_config(q);
     const char *why = unwanted(q, n);
     if (why != NULL)
@@ -118,7 +116,7 @@ onq_code oq_qo_rule_gemm(oq_qo *q, oq_node *n, onq_error *err) {
         /* Stays float; but the reference has quantized its weight by then, and reads it
          * dequantized. */
         if (empty_c)
-            q->why = "its third input is there and empty";
+            oq_qo_say(q, "its third input is there and empty");
         if (oq_qo_init(q, n->input.v[1]) != NULL)
             OQ_TRY(oq_qo_input(q, n, 1, &how, &weight, err));
         return oq_qo_leave(q, n, NULL, err);

@@ -2,9 +2,7 @@
  * qo_rules_simple.c — operators with a QLinear twin that takes quantized tensors in and gives one
  * out.
  */
-#include "quantize/ort/ort_forms.h"
-#include "quantize/qoperator/qoperator.h"
-#include "quantize/rules.h"
+#include "quantize/qoperator/qo_rule.h"
 
 static onq_code not_float(oq_qo *q, oq_node *n, onq_error *err) {
     return oq_qo_leave(q, n, "its input is not float", err);
@@ -16,7 +14,7 @@ onq_code oq_qo_rule_argmax(oq_qo *q, oq_node *n, onq_error *err) {
     const oq_qo_value *in = oq_qo_value_in_path(q, n->input.v[0]);
     if (in != NULL)
         return oq_qo_emit_moved(q, n, in, NULL, err);
-    q->why = "its input is not quantized";
+    oq_qo_say(q, "its input is not quantized");
     return oq_qo_emit(q, n, err);
 }
 
@@ -28,23 +26,17 @@ onq_code oq_qo_rule_binary(oq_qo *q, oq_node *n, onq_error *err) {
 
 static const char other_kernel[] = "ONNX Runtime's kernel for it computes something else";
 
-static oq_kernel_need kernel_need(const oq_qo *q, const oq_node *n) {
-    const oq_forms_shapes shapes = {q->sh->plain, q->parent != NULL ? q->graph : NULL,
-                                    q->sh->opset};
-    return oq_forms_kernel_need(n, &shapes, n->input.v[0]);
-}
-
 onq_code oq_qo_rule_pool(oq_qo *q, oq_node *n, onq_error *err) {
     if (!oq_qo_is_float(q, n->input.v[0]))
         return not_float(q, n, err);
-    const oq_kernel_need need = kernel_need(q, n);
+    const oq_kernel_need need = oq_qo_kernel_need(q, n);
     if (need == OQ_KERNEL_FLOAT)
         return oq_qo_leave(q, n, other_kernel, err);
     if (need != OQ_KERNEL_UNPADDED)
         return oq_qo_qlinear(q, n, 1, err);
     oq_node *unpadded = oq_qo_copy(q, n);
     if (unpadded == NULL ||
-        !oq_attr_set_int(&q->sh->job.model->arena, unpadded, OQ_S("count_include_pad"), 0))
+        !oq_attr_set_int(oq_qo_arena(q), unpadded, OQ_S("count_include_pad"), 0))
         return oq_fail_nomem(err);
     return oq_qo_qlinear(q, unpadded, 1, err);
 }
@@ -52,14 +44,12 @@ onq_code oq_qo_rule_pool(oq_qo *q, oq_node *n, onq_error *err) {
 /* QLinearSoftmax has the meaning of the opset that it names, but the axis that it takes where none
  * is given is that of opset 13: the last one. Before it was the second. */
 static onq_code say_opset(oq_qo *q, const oq_node *n, oq_node *made, onq_error *err) {
-    oq_arena *a = &q->sh->job.model->arena;
-    const oq_vtype *t = oq_shapes_find(
-        q->sh->plain, q->graph != q->sh->job.model->proto->graph ? q->graph : NULL, n->input.v[0]);
-    const bool second_is_last = t != NULL && t->has_shape && t->rank == 2;
-    if (q->sh->opset < 13 && oq_attr_find(n, "axis") == NULL && !second_is_last &&
+    oq_arena *a = oq_qo_arena(q);
+    const bool second_is_last = oq_qo_rank(q, n->input.v[0]) == 2;
+    if (oq_qo_opset(q) < 13 && oq_attr_find(n, "axis") == NULL && !second_is_last &&
         !oq_attr_set_int(a, made, OQ_S("axis"), 1))
         return oq_fail_nomem(err);
-    return oq_attr_set_int(a, made, OQ_S("opset"), q->sh->opset) ? ONQ_OK : oq_fail_nomem(err);
+    return oq_attr_set_int(a, made, OQ_S("opset"), oq_qo_opset(q)) ? ONQ_OK : oq_fail_nomem(err);
 }
 
 /* A QLinear operator of one input whose output has fixed parameters. */
@@ -80,7 +70,7 @@ static onq_code fixed_output(oq_qo *q, oq_node *n, const char *op, float scale, 
     OQ_TRY(oq_qo_output_fixed(q, n, scale, zero, &out, err));
     OQ_TRY(oq_qo_input(q, n, 0, &oq_qo_as_activation, &in, err));
     if (!oq_qo_add_inputs(q, made, in) || !oq_qo_add_params(q, made, out) ||
-        !oq_node_add_output(&q->sh->job.model->arena, made, out->q))
+        !oq_node_add_output(oq_qo_arena(q), made, out->q))
         return oq_fail_nomem(err);
     return oq_qo_emit(q, made, err);
 }
@@ -90,7 +80,7 @@ onq_code oq_qo_rule_softmax(oq_qo *q, oq_node *n, onq_error *err) {
         return not_float(q, n, err);
     /* The output is between 0 and 1 whatever the data. */
     const bool is_unsigned = oq_qo_config(q)->activation_type == OQ_UINT8;
-    if (is_unsigned && kernel_need(q, n) == OQ_KERNEL_FLOAT)
+    if (is_unsigned && oq_qo_kernel_need(q, n) == OQ_KERNEL_FLOAT)
         return oq_qo_leave(q, n, other_kernel, err);
     return fixed_output(q, n, "QLinearSoftmax", 1.0f / 256.0f, is_unsigned ? 0 : -128, err);
 }
@@ -100,7 +90,7 @@ onq_code oq_qo_rule_softmax(oq_qo *q, oq_node *n, onq_error *err) {
  * other readers, or shares the parameters of a tensor before it. */
 static bool clips_by_itself(oq_qo *q, const oq_node *n, const oq_qo_value *in) {
     oq_bounds bounds;
-    return in->has_param && oq_clip_bounds(q->sh->job.model, &q->index, n, &bounds) &&
+    return in->has_param && oq_clip_bounds(oq_qo_model(q), oq_qo_index(q), n, &bounds) &&
            oq_bounds_hold(bounds, in->type, in->param, OQ_STEPS_CALIBRATED);
 }
 
@@ -116,13 +106,13 @@ onq_code oq_qo_rule_activation(oq_qo *q, oq_node *n, onq_error *err) {
         if (in == NULL || oq_qo_config(q)->activation_symmetric)
             return oq_qo_leave(
                 q, n, in == NULL ? "its input is not quantized" : "activations are symmetric", err);
-        const oq_tensor_override *o = oq_overrides_find(q->sh->job.overrides, n->output.v[0]);
+        const oq_tensor_override *o = oq_qo_override(q, n->output.v[0]);
         if (oq_qo_config(q)->trained && (o == NULL || o->channels.v[0].keep_clip))
             return oq_qo_leave(q, n, "the trained range does not clip as it does", err);
         if (!oq_qo_config(q)->trained && !clips_by_itself(q, n, in))
             return oq_qo_leave(q, n, "the range of its input does not clip as it does", err);
         /* The range of the node before it was taken from this output: it clips by itself. */
-        q->removed = true;
+        oq_qo_say_removed(q);
         return oq_qo_alias(q, n->output.v[0], in, err);
     }
     if (oq_str_is(n->op_type, "Sigmoid") && oq_qo_config(q)->sigmoid_nnapi)
@@ -131,7 +121,7 @@ onq_code oq_qo_rule_activation(oq_qo *q, oq_node *n, onq_error *err) {
 }
 
 onq_code oq_qo_rule_gavgpool(oq_qo *q, oq_node *n, onq_error *err) {
-    oq_arena *a = &q->sh->job.model->arena;
+    oq_arena *a = oq_qo_arena(q);
     if (!oq_qo_is_float(q, n->input.v[0]))
         return not_float(q, n, err);
     const bool trained = oq_qo_config(q)->trained;
@@ -161,12 +151,11 @@ onq_code oq_qo_rule_concat(oq_qo *q, oq_node *n, onq_error *err) {
     bool can = false;
     OQ_TRY(oq_qo_can_all(q, n, n->input.n, &can, err));
     if (!can)
-        return oq_qo_leave(q, n, q->why, err);
+        return oq_qo_leave(q, n, NULL, err);
     oq_node *made = oq_qo_node_new(q, n, "QLinearConcat", true);
     OQ_TRY_ALLOC(made != NULL, err);
     OQ_TRY(oq_qo_output(q, n, &out, err));
-    if (!oq_qo_add_params(q, made, out) ||
-        !oq_node_add_output(&q->sh->job.model->arena, made, out->q))
+    if (!oq_qo_add_params(q, made, out) || !oq_node_add_output(oq_qo_arena(q), made, out->q))
         return oq_fail_nomem(err);
     for (size_t i = 0; i < n->input.n; i++) {
         OQ_TRY(oq_qo_input(q, n, i, &oq_qo_as_activation, &in, err));
@@ -176,10 +165,10 @@ onq_code oq_qo_rule_concat(oq_qo *q, oq_node *n, onq_error *err) {
 }
 
 onq_code oq_qo_rule_where(oq_qo *q, oq_node *n, onq_error *err) {
-    oq_arena *a = &q->sh->job.model->arena;
+    oq_arena *a = oq_qo_arena(q);
     oq_qo_value *x = NULL, *y = NULL, *out = NULL;
     if (!oq_qo_config(q)->force_quantize_no_input_check) {
-        q->why = "only with ForceQuantizeNoInputCheck";
+        oq_qo_say(q, "only with ForceQuantizeNoInputCheck");
         /* The reference forgets to dequantize the inputs: where nothing else does, it cannot sort the
          * nodes. */
         return oq_qo_config(q)->as_reference ? oq_qo_emit(q, n, err) : oq_qo_leave(q, n, NULL, err);

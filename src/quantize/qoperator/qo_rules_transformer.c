@@ -2,8 +2,7 @@
  * qo_rules_transformer.c — operators whose quantized form computes in float outside: Attention,
  * EmbedLayerNormalization, LSTM; and Gather on a quantized table.
  */
-#include "quantize/qoperator/qoperator.h"
-#include "quantize/rules.h"
+#include "quantize/qoperator/qo_rule.h"
 
 /* True if an input that is handed on as it is, from slot `from` on, has become integers. */
 static bool hands_on_integers(oq_qo *q, const oq_node *n, size_t from, size_t to) {
@@ -14,7 +13,7 @@ static bool hands_on_integers(oq_qo *q, const oq_node *n, size_t from, size_t to
 }
 
 onq_code oq_qo_rule_attention(oq_qo *q, oq_node *n, onq_error *err) {
-    oq_arena *a = &q->sh->job.model->arena;
+    oq_arena *a = oq_qo_arena(q);
     const oq_qo_how how = {.is_weight = true, .reduce = true, .per_channel = true, .axis = -1};
     oq_qo_value *in = NULL, *weight = NULL;
     if (oq_attr_find(n, "qkv_hidden_sizes") != NULL)
@@ -46,7 +45,7 @@ onq_code oq_qo_rule_attention(oq_qo *q, oq_node *n, onq_error *err) {
 }
 
 onq_code oq_qo_rule_embed_layernorm(oq_qo *q, oq_node *n, onq_error *err) {
-    oq_arena *a = &q->sh->job.model->arena;
+    oq_arena *a = oq_qo_arena(q);
     oq_qo_value *v[5] = {0};
     if (n->output.n > 2)
         return oq_qo_leave(q, n, "it has three outputs", err);
@@ -54,7 +53,7 @@ onq_code oq_qo_rule_embed_layernorm(oq_qo *q, oq_node *n, onq_error *err) {
         return oq_qo_leave(q, n, "an input that stays as it is was quantized", err);
     for (size_t i = 0; i < 5; i++) {
         const oq_tensor *t = oq_qo_init_in_path(q, oq_node_input(n, i + 2));
-        if (t != NULL && t->data_type.v == OQ_FLOAT16 && !q->sh->casts)
+        if (t != NULL && t->data_type.v == OQ_FLOAT16 && !oq_qo_casts(q))
             return oq_qo_leave(q, n, "QEmbedLayerNormalization takes float32 scales only", err);
         if (!oq_qo_can(q, n, i + 2, &oq_qo_as_activation))
             return oq_qo_leave(q, n, NULL, err);
@@ -95,43 +94,11 @@ static onq_code lstm_weight(oq_qo *q, const oq_node *n, size_t slot, oq_qo_value
                            .symmetric = rows}; /* the operator refuses other zero points by row */
     const bool known = oq_qo_value_in_path(q, n->input.v[slot]) != NULL;
     OQ_TRY(oq_qo_input(q, n, slot, &how, out, err));
-    oq_qo_weight *w = (*out)->weight;
-    if (known)
-        return ONQ_OK;
-    const int64_t *d = w->init->dims.v;
-    w->batch = (uint64_t)d[0];
-    w->rows = (uint64_t)d[1];
-    w->cols = (uint64_t)d[2];
-    const int64_t turned[3] = {d[0], d[2], d[1]};
-    memcpy(w->quantized->dims.v, turned, sizeof turned);
-    if (!rows)
-        return ONQ_OK;
-    oq_tensor *params[2] = {w->scale, w->zero};
-    for (size_t i = 0; i < 2; i++) {
-        params[i]->dims.n = 0;
-        if (!OQ_PUSH(&q->sh->job.model->arena, &params[i]->dims, d[0]) ||
-            !OQ_PUSH(&q->sh->job.model->arena, &params[i]->dims, d[1]))
-            return oq_fail_nomem(err);
-    }
-    return ONQ_OK;
-}
-
-/* The reference takes the quantized weights out and adds them again after everything else. */
-static void move_last(oq_qo *q, const oq_qo_value *v) {
-    for (oq_qo *at = q; at != NULL; at = at->parent) {
-        for (size_t i = at->new_inits.n; i > 0; i--) {
-            oq_tensor *t = at->new_inits.v[i - 1];
-            if (t != v->weight->quantized)
-                continue;
-            OQ_REMOVE_AT(&at->new_inits, i - 1);
-            at->new_inits.v[at->new_inits.n++] = t;
-            return;
-        }
-    }
+    return known ? ONQ_OK : oq_qo_turn_weight(q, *out, rows, err);
 }
 
 onq_code oq_qo_rule_lstm(oq_qo *q, oq_node *n, onq_error *err) {
-    oq_arena *a = &q->sh->job.model->arena;
+    oq_arena *a = oq_qo_arena(q);
     oq_qo_value *w = NULL, *r = NULL;
     if (!oq_qo_is_float(q, n->input.v[0]))
         return oq_qo_leave(q, n, "its input is not float", err);
@@ -140,7 +107,7 @@ onq_code oq_qo_rule_lstm(oq_qo *q, oq_node *n, onq_error *err) {
         if (t == NULL || !oq_qo_is_float32(q, t) || t->dims.n != 3)
             return oq_qo_leave(q, n, "its weights are not constant float32 of rank 3", err);
         const oq_qo_value *there = oq_qo_value_in_path(q, n->input.v[i]);
-        if (there != NULL && (there->weight == NULL || there->weight->batch == 0))
+        if (there != NULL && !oq_qo_is_turned(there))
             return oq_qo_leave(q, n, "its weights are quantized for another operator", err);
     }
     if (oq_attr_int(n, "layout", 0) != 0)
@@ -150,8 +117,9 @@ onq_code oq_qo_rule_lstm(oq_qo *q, oq_node *n, onq_error *err) {
     oq_attr_remove(made, "layout");
     OQ_TRY(lstm_weight(q, n, 1, &w, err));
     OQ_TRY(lstm_weight(q, n, 2, &r, err));
-    move_last(q, w);
-    move_last(q, r);
+    /* The reference takes the quantized weights out and adds them again after everything else. */
+    oq_qo_move_last(q, w);
+    oq_qo_move_last(q, r);
     OQ_TRY(oq_qo_add_real(q, made, n, 0, err));
     OQ_TRY_ALLOC(oq_node_add_input(a, made, w->q) && oq_node_add_input(a, made, r->q), err);
     for (size_t i = 3; i <= 7; i++)
@@ -161,7 +129,7 @@ onq_code oq_qo_rule_lstm(oq_qo *q, oq_node *n, onq_error *err) {
     OQ_TRY(oq_qo_emit(q, made, err));
     /* The reference puts it after the node; the sort corrects the order. */
     for (size_t i = 0; i < n->input.n; i++)
-        if (i != 1 && i != 2 && !oq_map_has(&q->wide, n->input.v[i]))
+        if (i != 1 && i != 2 && !oq_qo_is_wide(q, n->input.v[i]))
             OQ_TRY(oq_qo_dequantize(q, n->input.v[i], err));
     return ONQ_OK;
 }
@@ -173,7 +141,7 @@ onq_code oq_qo_rule_gather(oq_qo *q, oq_node *n, onq_error *err) {
     if (!oq_qo_can(q, n, 0, &oq_qo_as_activation))
         return oq_qo_leave(q, n, NULL, err);
     const oq_tensor *t = oq_qo_init_in_path(q, n->input.v[0]);
-    if (oq_qo_scale_type(q->sh, t->data_type.v) == OQ_FLOAT16 && q->sh->opset < 19)
+    if (oq_qo_scale_type(q, t->data_type.v) == OQ_FLOAT16 && oq_qo_opset(q) < 19)
         return oq_qo_leave(q, n, "DequantizeLinear gives float16 from opset 19 on", err);
     OQ_TRY(oq_qo_input(q, n, 0, &oq_qo_as_activation, &in, err));
     OQ_TRY(oq_qo_output_like(q, n->output.v[0], "_quantized", in, &out, err));

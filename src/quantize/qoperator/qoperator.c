@@ -2,7 +2,7 @@
  * qoperator.c — the driver of the QLinear and integer operators: goes through the nodes, puts the
  * graph back together.
  */
-#include "quantize/qoperator/qoperator.h"
+#include "quantize/qoperator/qo_state.h"
 
 #include "onnx/check/check.h"
 #include "onnx/tidy.h"

@@ -10,7 +10,7 @@
  * copied. It also renames a Gemm that the user excluded by name, and then quantizes it; here it
  * stays a Gemm.
  */
-#include "quantize/qoperator/qoperator.h"
+#include "quantize/qoperator/qo_state.h"
 
 typedef struct turn {
     oq_span raw;

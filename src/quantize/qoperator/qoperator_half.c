@@ -11,7 +11,7 @@
  * Where every operator takes float16 scales as they are, and these fit, nothing is cast, as in the
  * reference.
  */
-#include "quantize/qoperator/qoperator.h"
+#include "quantize/qoperator/qo_state.h"
 
 bool oq_qo_takes_half(const oq_qo_shared *sh, oq_str op_type) {
     const oq_op_traits *t = oq_op_traits_of(op_type);
@@ -88,7 +88,19 @@ onq_code oq_qo_decide_casts(oq_qo_shared *sh, onq_error *err) {
     return c->enable_subgraph ? oq_walk_graphs(g, see_half, sh, err) : see_half(sh, g, err);
 }
 
-oq_dtype oq_qo_scale_type(const oq_qo_shared *sh, int32_t type) {
+bool oq_qo_casts(const oq_qo *q) {
+    return q->sh->casts;
+}
+
+bool oq_qo_is_wide(const oq_qo *q, oq_str name) {
+    return oq_map_has(&q->wide, name);
+}
+
+oq_dtype oq_qo_scale_type(const oq_qo *q, int32_t type) {
+    return oq_qo_shared_scale_type(q->sh, type);
+}
+
+oq_dtype oq_qo_shared_scale_type(const oq_qo_shared *sh, int32_t type) {
     return type == OQ_FLOAT16 && !sh->casts ? OQ_FLOAT16 : OQ_FLOAT;
 }
 

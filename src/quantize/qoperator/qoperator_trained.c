@@ -5,7 +5,7 @@
  * integer in the graph (by scale and Floor) and added to the sums. Weights per channel, which that
  * tool did not have there, are multiplied by one scale for each channel after ConvInteger.
  */
-#include "quantize/qoperator/qoperator.h"
+#include "quantize/qoperator/qo_state.h"
 #include "quantize/rules.h"
 
 static oq_arena *keep(const oq_qo *q) {

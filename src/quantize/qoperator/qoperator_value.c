@@ -1,9 +1,77 @@
 /*
  * qoperator_value.c — what tensors become: questions and verbs of the QLinear and integer rules.
  */
-#include "quantize/qoperator/qoperator.h"
+#include "quantize/qoperator/qo_state.h"
 
 #include "onnx/codec/schema.h"
+
+/* ---- questions and words of rules ---- */
+
+bool oq_qo_is_static(const oq_qo *q) {
+    return q->sh->mode == OQ_QMODE_QLINEAR;
+}
+
+const oq_qconfig *oq_qo_config(const oq_qo *q) {
+    return q->sh->job.run->config;
+}
+
+const oq_given *oq_qo_given(const oq_qo *q) {
+    return q->sh->job.run->given;
+}
+
+oq_model *oq_qo_model(const oq_qo *q) {
+    return q->sh->job.model;
+}
+
+oq_arena *oq_qo_arena(const oq_qo *q) {
+    return &q->sh->job.model->arena;
+}
+
+oq_fresh *oq_qo_names(oq_qo *q) {
+    return &q->sh->names;
+}
+
+int64_t oq_qo_opset(const oq_qo *q) {
+    return q->sh->opset;
+}
+
+const oq_index *oq_qo_index(const oq_qo *q) {
+    return &q->index;
+}
+
+size_t oq_qo_rank(const oq_qo *q, oq_str name) {
+    oq_tensor_info info;
+    (void)oq_shapes_tensor(q->sh->plain, q->parent != NULL ? q->graph : NULL, name, &info);
+    return info.rank;
+}
+
+oq_kernel_need oq_qo_kernel_need(const oq_qo *q, const oq_node *n) {
+    const oq_forms_shapes shapes = {q->sh->plain, q->parent != NULL ? q->graph : NULL,
+                                    q->sh->opset};
+    return oq_forms_kernel_need(n, &shapes, n->input.v[0]);
+}
+
+const oq_range *oq_qo_range(const oq_qo *q, oq_str name) {
+    return oq_ranges_find(q->sh->job.ranges, name);
+}
+
+const oq_tensor_override *oq_qo_override(const oq_qo *q, oq_str name) {
+    return oq_overrides_find(q->sh->job.overrides, name);
+}
+
+void oq_qo_say(oq_qo *q, const char *why) {
+    q->why = why;
+}
+
+void oq_qo_say_removed(oq_qo *q) {
+    q->removed = true;
+}
+
+onq_code oq_qo_quantize_later(oq_qo *q, oq_tensor *t, oq_tensor *made, const oq_qo_value *like,
+                              onq_error *err) {
+    const oq_qo_pad pad = {t, made, like};
+    return OQ_PUSH(q->sh->arena, &q->sh->pads, pad) ? ONQ_OK : oq_fail_nomem(err);
+}
 
 const oq_qo_how oq_qo_as_activation = {.axis = -1};
 
@@ -147,7 +215,7 @@ static oq_qo *owner_of(oq_qo *q, oq_str name) {
 
 /* True if the node would get a float16 scale, which it does not take. */
 static bool is_refused(const oq_qo *q, const oq_node *n, int32_t type) {
-    return oq_qo_is_static(q) && oq_qo_scale_type(q->sh, type) == OQ_FLOAT16 &&
+    return oq_qo_is_static(q) && oq_qo_scale_type(q, type) == OQ_FLOAT16 &&
            !oq_qo_takes_half(q->sh, n->op_type);
 }
 
@@ -263,7 +331,7 @@ static onq_code planned_params(const oq_qo *q, oq_qo_value *v, onq_error *err) {
                        OQ_STR(v->name));
     OQ_TRY(oq_qo_check_type(v->name, row->type, err));
     v->type = row->type;
-    v->real = oq_qo_scale_type(q->sh, oq_shapes_elem_type(q->sh->plain, q->graph, v->name));
+    v->real = oq_qo_scale_type(q, oq_shapes_elem_type(q->sh->plain, q->graph, v->name));
     v->has_param = true;
     v->param = (oq_qparam){oq_real_round(v->real, (double)row->scale[0]), row->zero[0]};
     v->why = "the plan";
@@ -308,7 +376,7 @@ static onq_code activation_params(const oq_qo *q, oq_qo_value *v, onq_error *err
     const oq_range *r = oq_ranges_find(job->ranges, v->name);
     v->type = o != NULL && o->has_type ? o->type : job->run->config->activation_type;
     OQ_TRY(oq_qo_check_type(v->name, v->type, err));
-    v->real = oq_qo_scale_type(q->sh, (int32_t)r->lowest.type);
+    v->real = oq_qo_scale_type(q, (int32_t)r->lowest.type);
     v->has_param = true;
     OQ_TRY_IN(oq_act_param(job->run->config, r, o, v->type, v->real, &v->param, err), err,
               "tensor '%.*s' (exclude its nodes, or override it)", OQ_STR(v->name));

@@ -6,7 +6,7 @@
  * weights are computed in parallel, the scales that int32 biases need raised, and the initializers
  * filled; quantized bytes are producers, so they are computed as the model is written.
  */
-#include "quantize/qoperator/qoperator.h"
+#include "quantize/qoperator/qo_state.h"
 
 #include "base/pool.h"
 
@@ -218,7 +218,7 @@ onq_code oq_qo_bias_tensor(oq_qo *q, const oq_node *n, oq_str bias, const oq_qo_
     v->type = OQ_INT32;
     v->bias_input = input;
     v->bias_weight = weight;
-    v->real = oq_qo_scale_type(q->sh, t->data_type.v);
+    v->real = oq_qo_scale_type(q, t->data_type.v);
     OQ_TRY(oq_qo_elem(q, bias, &v->elem, err));
     v->has_axis = n_scales > 1;
     v->q = oq_fresh_tensor(&q->sh->names, bias, "_quantized");
@@ -315,7 +315,7 @@ static onq_code bias_numbers(const oq_qo_shared *sh, const oq_qo_bias *b, oq_rea
     for (size_t i = 0; b->factor != 1.0f && i < n; i++)
         v[i] *= b->factor;
     OQ_TRY(repeat_each(sh->arena, &v, &n, b->repeat, err));
-    *bias = (oq_reals){v, n, oq_qo_scale_type(sh, b->init->data_type.v)};
+    *bias = (oq_reals){v, n, oq_qo_shared_scale_type(sh, b->init->data_type.v)};
     *input_scale =
         b->input->weight != NULL ? b->input->weight->params.scale[0] : b->input->param.scale;
     return ONQ_OK;
@@ -508,4 +508,42 @@ onq_code oq_qo_fill(oq_qo_shared *sh, onq_error *err) {
     for (size_t i = 0; i < sh->pads.n; i++)
         OQ_TRY(fill_pad(sh, &sh->pads.v[i], err));
     return ONQ_OK;
+}
+
+onq_code oq_qo_turn_weight(oq_qo *q, const oq_qo_value *v, bool rows, onq_error *err) {
+    oq_qo_weight *w = v->weight;
+    assert(w->init->dims.n == 3);
+    const int64_t *d = w->init->dims.v;
+    w->batch = (uint64_t)d[0];
+    w->rows = (uint64_t)d[1];
+    w->cols = (uint64_t)d[2];
+    const int64_t turned[3] = {d[0], d[2], d[1]};
+    memcpy(w->quantized->dims.v, turned, sizeof turned);
+    if (!rows)
+        return ONQ_OK;
+    oq_tensor *params[2] = {w->scale, w->zero};
+    for (size_t i = 0; i < 2; i++) {
+        params[i]->dims.n = 0;
+        if (!OQ_PUSH(oq_qo_arena(q), &params[i]->dims, d[0]) ||
+            !OQ_PUSH(oq_qo_arena(q), &params[i]->dims, d[1]))
+            return oq_fail_nomem(err);
+    }
+    return ONQ_OK;
+}
+
+bool oq_qo_is_turned(const oq_qo_value *v) {
+    return v->weight != NULL && v->weight->batch != 0;
+}
+
+void oq_qo_move_last(oq_qo *q, const oq_qo_value *v) {
+    for (oq_qo *at = q; at != NULL; at = at->parent) {
+        for (size_t i = at->new_inits.n; i > 0; i--) {
+            oq_tensor *t = at->new_inits.v[i - 1];
+            if (t != v->weight->quantized)
+                continue;
+            OQ_REMOVE_AT(&at->new_inits, i - 1);
+            at->new_inits.v[at->new_inits.n++] = t;
+            return;
+        }
+    }
 }
