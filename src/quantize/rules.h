@@ -1,9 +1,9 @@
 /*
  * rules.h — how the quantizers treat each operator: the three rule columns of operators.def.
  *
- * The columns are the reference's three registries. A rule of QDQ decides about tensors (qdq.h says
- * which verbs it has); a rule of the other two replaces the node (qoperator.h). A column that is
- * NULL means that the mode does not know the operator.
+ * The columns are the reference's three registries. A rule of QDQ decides about tensors
+ * (qdq_rule.h has its verbs); a rule of the other two replaces the node (qo_rule.h). A column that
+ * is NULL means that the mode does not know the operator.
  */
 #pragma once
 
