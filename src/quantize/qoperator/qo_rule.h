@@ -168,7 +168,7 @@ onq_code oq_qo_quantize_later(oq_qo *q, oq_tensor *t, oq_tensor *made, const oq_
 onq_code oq_qo_turn_weight(oq_qo *q, const oq_qo_value *v, bool rows, onq_error *err);
 /* False for a weight that was quantized as it lies. */
 bool oq_qo_is_turned(const oq_qo_value *v);
-/* Puts the quantized bytes of the weight behind all initializers so far. */
+/* Puts the quantized bytes of the weight after all initializers so far. */
 void oq_qo_move_last(oq_qo *q, const oq_qo_value *v);
 
 /* ---- 16-bit floats (qoperator_half.c) ---- */
