@@ -16,7 +16,7 @@ onq_code oq_target_read(oq_str text, oq_target *out, onq_error *err) {
     if (is == NULL || !oq_metric_find(name, &out->metric))
         return oq_fail(err, ONQ_E_OPTION,
                        "--target: '%.*s' is not METRIC=VALUE with agreement, sample_agreement, "
-                       "sqnr, cosine, iou, kl, perplexity_rise, accuracy_drop or metric",
+                       "sqnr, cosine, neighbours, iou, kl, perplexity_rise, accuracy_drop or metric",
                        OQ_STR(text));
     if (!oq_real_read(is + 1, &out->value))
         return oq_fail(err, ONQ_E_OPTION, "--target: '%s' is not a number", is + 1);
@@ -84,6 +84,7 @@ static bool is_lost(const oq_target *x, const oq_scoring *some, const oq_scoring
     case OQ_METRIC_KL:
         return sum_of(some, divergence_of) > x->value * sum_of(whole, predictions_of);
     case OQ_METRIC_COSINE:
+    case OQ_METRIC_NEIGHBOURS:
     case OQ_METRIC_IOU:
     case OQ_METRIC_PERPLEXITY_RISE:
     case OQ_METRIC_ACCURACY_DROP:

@@ -16,6 +16,7 @@ static const oq_metric_info metrics[OQ_METRICS] = {
     {"sample_agreement", "all classes of a sample the same as float's", false, true, 0, 100, 0.5},
     {"sqnr", "signal to noise of the worst output", false, false, -INFINITY, INFINITY, 1},
     {"cosine", "cosine of the worst output", false, false, -1, 1, 0},
+    {"neighbours", "the same nearest other embedding as float's", false, true, 0, 100, 0.5},
     {"iou", "intersection over union of the masks", false, true, 0, 100, 0.5},
     {"kl", "divergence from float's distribution", true, false, 0, INFINITY, 0},
     {"perplexity_rise", "rise of the perplexity", true, false, 0, INFINITY, 0},

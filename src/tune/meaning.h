@@ -11,6 +11,7 @@ typedef enum oq_metric {
     OQ_METRIC_SAMPLE_AGREEMENT, /* percent of sequences all of whose rows have it */
     OQ_METRIC_SQNR,             /* dB, of the worst output */
     OQ_METRIC_COSINE,           /* of the worst output */
+    OQ_METRIC_NEIGHBOURS,       /* percent of embeddings with float's nearest other one */
     OQ_METRIC_IOU,              /* percent: intersection over union of the first output above 0.5 */
     OQ_METRIC_KL,               /* divergence from float's distribution, a mean over rows */
     OQ_METRIC_PERPLEXITY_RISE,  /* percent, of a language model on its own samples */

@@ -116,7 +116,8 @@ void oq_link_power(const oq_datum *d, oq_link link, double *sum, uint64_t *n) {
 
 onq_code oq_scoring_init(oq_scoring *s, oq_arena *a, const oq_meaning *meaning, size_t n_outputs,
                          onq_error *err) {
-    *s = (oq_scoring){.meaning = meaning, .arena = a, .n_outputs = n_outputs};
+    *s = (oq_scoring){
+        .meaning = meaning, .arena = a, .n_outputs = n_outputs, .neighbours = {.arena = a}};
     s->sums = OQ_NEW_ARRAY(a, oq_score_sum, n_outputs + 1);
     return s->sums != NULL ? ONQ_OK : oq_fail_nomem(err);
 }
@@ -240,6 +241,11 @@ onq_code oq_scoring_add(oq_scoring *s, const oq_pair *x, onq_error *err) {
     if (m->wanted[OQ_METRIC_IOU] && x->n_made > 0 && s->n_outputs > 0 && is_real(&x->truth[0]) &&
         same_shape(&x->truth[0], &x->made[0]))
         add_mask(&x->truth[0], &x->made[0], &v);
+    if (m->wanted[OQ_METRIC_NEIGHBOURS] && x->n_made > 0 && s->n_outputs > 0) {
+        oq_neighbours *near = &s->neighbours;
+        v.first_embedding = near->width > 0 ? near->truth.n / near->width : 0;
+        OQ_TRY(oq_neighbours_add(near, &x->truth[0], &x->made[0], &v.embeddings, err));
+    }
     if (x->labels != NULL && x->n_made > 0 && s->n_outputs > 0)
         count_right(&x->truth[0], &x->made[0], x->labels, &v);
     return OQ_PUSH(s->arena, &s->all, v) ? ONQ_OK : oq_fail_nomem(err);
@@ -376,54 +382,87 @@ static double bound_of_count(const oq_ratio *r, double of) {
     return oq_ratio_bound(r) + rare;
 }
 
-/* The rows' chances to change, summed up for each sample: of its rows, or of its sequences, which
- * change with any of their rows. */
-static void sum_chances(ending *e, const double *chance, bool sequences) {
+/* What changes or not: a row, a sequence with any of its rows, or the neighbour of an embedding. */
+typedef enum answers { ANSWER_ROWS, ANSWER_SEQUENCES, ANSWER_NEIGHBOURS } answers;
+
+/* A sample's answers in the list of rows that errors may hit. */
+typedef struct answer_rows {
+    uint64_t n, first, rows;
+} answer_rows;
+
+static answer_rows rows_of(const oq_sample_score *v, answers what) {
+    return what == ANSWER_NEIGHBOURS
+               ? (answer_rows){v->embeddings, v->first_embedding, v->embeddings}
+               : (answer_rows){what == ANSWER_ROWS ? v->rows : v->sequences, v->first_row, v->rows};
+}
+
+/* The rows' chances to change, summed up for each sample. */
+static void sum_chances(ending *e, const double *chance, answers what) {
     for (size_t i = 0; i < e->s->all.n; i++) {
-        const oq_sample_score *v = &e->s->all.v[i];
-        const uint64_t n = sequences ? v->sequences : v->rows, each = n > 0 ? v->rows / n : 0;
+        const answer_rows x = rows_of(&e->s->all.v[i], what);
+        const uint64_t each = x.n > 0 ? x.rows / x.n : 0;
         double lost = 0;
-        for (uint64_t k = 0; k < n; k++) {
+        for (uint64_t k = 0; k < x.n; k++) {
             double kept = 1;
             for (uint64_t r = 0; r < each; r++)
-                kept *= 1 - chance[v->first_row + k * each + r];
+                kept *= 1 - chance[x.first + k * each + r];
             lost += 1 - kept;
         }
-        e->losses[i] = (oq_loss){lost, (double)n, v->fold};
+        e->losses[i] = (oq_loss){lost, (double)x.n, e->s->all.v[i].fold};
     }
 }
 
-/* From what was counted, and where there are margins from what real errors do to them: rows are
- * few, and equal ones may be luck. The better of both bounds counts, for each holds by itself. */
-static onq_code end_agreement(ending *e, bool sequences, onq_error *err) {
-    const oq_flips f = {e->s->margins.v, e->s->errors.v, e->s->margins.n};
-    oq_figure *out = &e->out->figures[sequences ? OQ_METRIC_SAMPLE_AGREEMENT : OQ_METRIC_AGREEMENT];
+/* From what was counted, which is in the losses, and where there are margins from what real errors
+ * do to them: rows are few, and equal ones may be luck. The better of both bounds counts, for each
+ * holds by itself. */
+static onq_code end_answers(ending *e, const oq_flips *f, answers what, oq_figure *out,
+                            onq_error *err) {
     double of = 0;
-    LOSSES(e, sequences ? v->broken : v->flips, sequences ? v->sequences : v->rows);
     for (size_t i = 0; i < e->s->all.n; i++)
         of += e->losses[i].of;
     const oq_ratio counted = ratio_of(e);
     if (isnan(counted.value))
         return ONQ_OK;
     *out = (oq_figure){percent_kept(counted.value), percent_kept(bound_of_count(&counted, of))};
-    if (f.n == 0)
+    if (f->n == 0)
         return ONQ_OK;
-    double *chance = OQ_NEW_ARRAY(e->a, double, f.n), *hit = OQ_NEW_ARRAY(e->a, double, f.n);
+    double *chance = OQ_NEW_ARRAY(e->a, double, f->n), *hit = OQ_NEW_ARRAY(e->a, double, f->n);
     OQ_TRY_ALLOC(chance != NULL && hit != NULL, err);
-    OQ_TRY(oq_flips_chances(&f, e->a, false, chance, err));
-    sum_chances(e, chance, sequences);
-    if (!sequences)
+    OQ_TRY(oq_flips_chances(f, e->a, false, chance, err));
+    sum_chances(e, chance, what);
+    if (what == ANSWER_ROWS)
         e->out->expected = percent_kept(ratio_of(e).value);
-    OQ_TRY(oq_flips_chances(&f, e->a, true, chance, err));
-    OQ_TRY(oq_flips_hits(&f, e->a, hit, err));
-    sum_chances(e, chance, sequences);
+    OQ_TRY(oq_flips_chances(f, e->a, true, chance, err));
+    OQ_TRY(oq_flips_hits(f, e->a, hit, err));
+    sum_chances(e, chance, what);
     oq_ratio predicted = ratio_of(e);
-    sum_chances(e, hit, sequences);
+    sum_chances(e, hit, what);
     predicted.error = hypot(predicted.error, ratio_of(e).error);
-    const double each = sequences && of > 0 ? (double)f.n / of : 1; /* rows */
-    predicted.value = fmax(predicted.value, counted.value) + each * oq_flips_unseen(&f);
+    const double each = what == ANSWER_SEQUENCES && of > 0 ? (double)f->n / of : 1; /* rows */
+    predicted.value = fmax(predicted.value, counted.value) + each * oq_flips_unseen(f);
     out->bound = fmax(out->bound, percent_kept(oq_ratio_bound(&predicted)));
     return ONQ_OK;
+}
+
+static onq_code end_agreement(ending *e, bool sequences, onq_error *err) {
+    const oq_flips f = {e->s->margins.v, e->s->errors.v, e->s->margins.n};
+    LOSSES(e, sequences ? v->broken : v->flips, sequences ? v->sequences : v->rows);
+    return end_answers(
+        e, &f, sequences ? ANSWER_SEQUENCES : ANSWER_ROWS,
+        &e->out->figures[sequences ? OQ_METRIC_SAMPLE_AGREEMENT : OQ_METRIC_AGREEMENT], err);
+}
+
+static onq_code end_neighbours(ending *e, onq_error *err) {
+    oq_flips f;
+    OQ_TRY(oq_neighbours_end(&e->s->neighbours, e->a, &f, err));
+    for (size_t i = 0; i < e->s->all.n; i++) {
+        const oq_sample_score *v = &e->s->all.v[i];
+        double moved = 0;
+        for (uint64_t k = 0; k < v->embeddings && f.n > 0; k++)
+            moved += f.errors[v->first_embedding + k] > f.margins[v->first_embedding + k];
+        e->losses[i] = (oq_loss){moved, f.n > 0 ? (double)v->embeddings : 0, v->fold};
+    }
+    return end_answers(e, &f, ANSWER_NEIGHBOURS, &e->out->figures[OQ_METRIC_NEIGHBOURS], err);
 }
 
 static void end_others(ending *e) {
@@ -472,6 +511,7 @@ static onq_code end_all(ending *e, onq_error *err) {
     OQ_TRY(count_close(e, err));
     OQ_TRY(end_agreement(e, false, err));
     OQ_TRY(end_agreement(e, true, err));
+    OQ_TRY(end_neighbours(e, err));
     end_others(e);
     return ONQ_OK;
 }

@@ -14,6 +14,7 @@
 #include "samples/datum.h"
 #include "tune/bound.h"
 #include "tune/meaning.h"
+#include "tune/neighbours.h"
 
 typedef struct oq_figure {
     double value; /* NaN: there is none */
@@ -62,6 +63,7 @@ typedef struct oq_sample_score {
     uint64_t rows, flips;
     uint64_t sequences, broken; /* a sequence is broken when one of its rows has another class */
     uint64_t first_row;         /* in margins */
+    uint64_t embeddings, first_embedding;
     double mask_any, mask_apart;
     oq_lm_score text; /* of a language model, or of logits whose divergence is asked for */
     int64_t labelled, right, float_right;
@@ -76,6 +78,7 @@ typedef struct oq_scoring {
     OQ_VEC(oq_sample_score) all;
     OQ_VEC(float) margins; /* of float's classes, before the link */
     OQ_VEC(float) errors;  /* of the same rows: what the candidate takes away from them */
+    oq_neighbours neighbours;
 } oq_scoring;
 
 onq_code oq_scoring_init(oq_scoring *s, oq_arena *a, const oq_meaning *meaning, size_t n_outputs,

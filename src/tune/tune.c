@@ -534,6 +534,7 @@ static double allowed_by(const oq_tune *t, const oq_candidate *like, const oq_ta
         break;
     case OQ_METRIC_AGREEMENT:
         break;
+    case OQ_METRIC_NEIGHBOURS:
     case OQ_METRIC_IOU:
     case OQ_METRIC_METRIC:
     case OQ_METRICS:

@@ -34,7 +34,8 @@ static const onq_option_info rows[] = {
         "What the result must reach; several targets must all be reached. agreement=PERCENT "
         "(the same class as float over the last axis of the first output that holds classes), "
         "sample_agreement=PERCENT (in all rows of a sample), sqnr=DB and cosine=X (of the "
-        "worst output), iou=PERCENT (masks: the first output above 0.5), kl=X and "
+        "worst output), neighbours=PERCENT (embeddings: the same nearest other one by the cosine, "
+        "of the first output), iou=PERCENT (masks: the first output above 0.5), kl=X and "
         "perplexity_rise=PERCENT (language models), accuracy_drop=PERCENT (with --labels), "
         "metric=X (of --evaluate). Default: agreement=99 if an output holds scores of "
         "classes, sample_agreement=98 if it holds a sequence of them, kl=0.1 for a language "
@@ -292,6 +293,12 @@ static onq_code open_samples(oq_auto *a, onq_error *err) {
 /* A target over classes where no output is known to have them: those of the first output. */
 static onq_code check_classes(oq_auto *a, oq_metric metric, onq_error *err) {
     oq_meaning *m = &a->meaning;
+    const oq_datum *first = a->choose.n_outputs > 0 ? &a->choose.all.v[0].outputs[0] : NULL;
+    if (metric == OQ_METRIC_NEIGHBOURS &&
+        (first == NULL || oq_rows_of(first) == 0 || first->rank < 2 || first->rank > 3))
+        return oq_fail(err, ONQ_E_INVALID,
+                       "--target neighbours: the first output is not [N, C] or [N, T, C], so it has "
+                       "no embeddings (--target sqnr=DB)");
     const bool needs = metric == OQ_METRIC_AGREEMENT || metric == OQ_METRIC_SAMPLE_AGREEMENT ||
                        metric == OQ_METRIC_KL || metric == OQ_METRIC_PERPLEXITY_RISE;
     if (!needs)

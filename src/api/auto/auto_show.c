@@ -100,8 +100,8 @@ static void worst_json(oq_jw *w, const oq_score *s) {
 }
 
 static void score_json(const oq_auto *a, oq_jw *w, const oq_score *s) {
-    static const oq_metric others[] = {OQ_METRIC_IOU, OQ_METRIC_KL, OQ_METRIC_PERPLEXITY_RISE,
-                                       OQ_METRIC_METRIC};
+    static const oq_metric others[] = {OQ_METRIC_NEIGHBOURS, OQ_METRIC_IOU, OQ_METRIC_KL,
+                                       OQ_METRIC_PERPLEXITY_RISE, OQ_METRIC_METRIC};
     figures_json(a, w, "figure", s, false);
     figures_json(a, w, "bound", s, true);
     oq_jw_real(w, "agreement", oq_score_of(s, OQ_METRIC_AGREEMENT));

@@ -487,6 +487,36 @@ static void lost(void **state) {
     bm_end(&b);
 }
 
+/* Each embedding has a nearest other one, by the mean over its rows. */
+static void neighbours(void **state) {
+    /* the first and the second are near each other, the third and the fourth too */
+    const float a[][4] = {{3, 0, 1, 0}, {5, 1, 4, 0}, {0, 1, 0, 2}, {0, 4, 1, 3}};
+    const float moved[] = {0, 4, 0, 4}; /* the second, in the candidate */
+    const int64_t dims[] = {1, 2, 2};
+    const oq_link links[] = {OQ_LINK_NONE};
+    const oq_meaning meaning = {.links = links, .n = 1, .wanted = {[OQ_METRIC_NEIGHBOURS] = true}};
+    onq_error err = ONQ_ERROR_INIT;
+    (void)state;
+    for (int spoiled = 0; spoiled < 2; spoiled++) {
+        bm b;
+        oq_scoring s;
+        oq_score score;
+        bm_begin(&b, NULL, 13);
+        assert_ok(oq_scoring_init(&s, b.a, &meaning, 1, &err), err);
+        for (size_t i = 0; i < 4; i++) {
+            const oq_datum truth = floats(a[i], dims, 3);
+            const oq_datum made = floats(spoiled && i == 1 ? moved : a[i], dims, 3);
+            const oq_pair pair = {.number = i, .truth = &truth, .made = &made, .n_made = 1};
+            assert_ok(oq_scoring_add(&s, &pair, &err), err);
+        }
+        assert_ok(oq_scoring_end(&s, &score, &err), err);
+        const oq_figure f = score.figures[OQ_METRIC_NEIGHBOURS];
+        assert_true(spoiled ? f.value <= 25 : f.value == 100);
+        assert_true(f.bound <= f.value);
+        bm_end(&b);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(scores),         cmocka_unit_test(worst_output),
@@ -497,7 +527,7 @@ int main(void) {
         cmocka_unit_test(curve),          cmocka_unit_test(heavy_tails),
         cmocka_unit_test(few_rows),       cmocka_unit_test(sequences),
         cmocka_unit_test(targets),        cmocka_unit_test(commands),
-        cmocka_unit_test(lost),
+        cmocka_unit_test(lost),           cmocka_unit_test(neighbours),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
