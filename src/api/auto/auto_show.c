@@ -157,6 +157,9 @@ static void candidate_json(const oq_auto *a, const oq_candidate *c, const oq_sco
         if (!isnan(c->predicted))
             oq_jw_real(w, "predicted_objective", c->predicted);
         oq_jw_bool(w, "reached", c->reached);
+        oq_jw_uint(w, "judged", score->samples);
+        if (c->partly)
+            oq_jw_bool(w, "judged_partly", true);
         if (c->doubted)
             oq_jw_bool(w, "doubted", true);
         if (score->n_worst > 0)

@@ -510,6 +510,24 @@ static void time_ends(void **state) {
     rig_end(&r);
 }
 
+/* Units that gain nothing alone may gain together: where the set of those that pay is slow and
+ * another one is fast, methods go on from that one, on all of its units. */
+static void a_faster_set_than_what_pays(void **state) {
+    rig r;
+    oq_candidate *chosen = NULL;
+    bool reached = false;
+    rig_begin(&r, *state);
+    r.t.prefer = OQ_PREFER_SPEED;
+    r.slow = "pays";
+    want_sqnr(&r, 22);
+    search(&r);
+    assert_ok(oq_tune_settle(&r.t, &chosen, &reached, &r.err), r.err);
+    assert_true(reached && !chosen->exact && chosen->ms < 10);
+    assert_string_equal(oq_recipe_get(&chosen->recipe, "op_set"), "noout");
+    assert_non_null(find(&r, "linear operators, outputs float, double activations"));
+    rig_end(&r);
+}
+
 /* ---- going on ---- */
 
 /* What was measured is not made again; what failed is not tried again. */
@@ -608,6 +626,7 @@ int main(void) {
         TEST(cannot_be_prepared),
         TEST(what_ends_the_search),
         TEST(time_ends),
+        TEST(a_faster_set_than_what_pays),
         TEST(goes_on_from_a_file),
         TEST(units),
         TEST(float_units),
