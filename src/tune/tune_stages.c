@@ -355,13 +355,23 @@ static onq_code correct_points(oq_tune *t, onq_error *err) {
     return ONQ_OK;
 }
 
-/* What is float in the model that is chosen so far. */
+/* What is float in the fastest model in integers that reaches the targets, or in the smallest. */
 static onq_code halve_rest(oq_tune *t, onq_error *err) {
     bool reached = false;
-    const oq_candidate *chosen = oq_choose(&t->all, &t->targets, t->prefer, &reached);
-    const bool some = chosen != NULL && !chosen->exact && chosen != t->rival_found &&
-                      oq_recipe_get(&chosen->recipe, "float16") == NULL;
-    return some ? try_float16(t, chosen, err) : ONQ_OK;
+    const oq_candidate *best = NULL;
+    if (!t->allow_float16)
+        return ONQ_OK;
+    OQ_TRY(oq_tune_time(t, err));
+    oq_choose(&t->all, &t->targets, t->prefer, &reached);
+    for (size_t i = 0; i < t->all.n; i++) {
+        const oq_candidate *c = t->all.v[i];
+        if (!c->reached || c->exact || c == t->rival_found ||
+            oq_recipe_get(&c->recipe, "float16") != NULL)
+            continue;
+        if (best == NULL || (t->prefer == OQ_PREFER_SIZE ? c->size < best->size : c->ms < best->ms))
+            best = c;
+    }
+    return best != NULL ? try_float16(t, best, err) : ONQ_OK;
 }
 
 static onq_code try_rival(oq_tune *t, onq_error *err) {
