@@ -78,7 +78,6 @@ static inline void quantize_model(const quantizer *q, oq_model *m, uint8_t bits)
     const onq_code rc = q->run(m, &run, &ranges, &plan, bits, &err);
     judge(m->env, m, rc, &err);
     oq_ranges_release(&ranges);
-    oq_qconfig_release(&c);
     oq_arena_release(&a);
 }
 

@@ -33,7 +33,6 @@ void nbits_rig_begin(nbits_rig *r, const onq_allocator *alloc, const char *metho
 
 void nbits_rig_end(nbits_rig *r) {
     oq_nb_made_release(&r->made);
-    oq_nb_config_release(&r->config);
     quant_rig_end(&r->q);
 }
 

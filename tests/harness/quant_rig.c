@@ -21,7 +21,6 @@ void quant_rig_begin(quant_rig *r, const onq_allocator *alloc) {
 void quant_rig_end(quant_rig *r) {
     oq_shapes_free(r->shapes);
     oq_ranges_release(&r->ranges);
-    oq_qconfig_release(&r->config);
     oq_arena_release(&r->arena);
     bm_end(&r->b);
 }

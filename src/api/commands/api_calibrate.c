@@ -295,7 +295,6 @@ static onq_code report_types(oq_job *job, const oq_cal_options *o, const oq_mode
     if (rc == ONQ_OK)
         rc = oq_pick_report_types(&types, job->env, m->proto->graph, "--op_types_to_quantize",
                                   false, err);
-    oq_pick_release(&types);
     return rc;
 }
 

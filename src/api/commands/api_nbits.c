@@ -453,7 +453,6 @@ static onq_code report_names(run *r, onq_error *err) {
         rc = oq_pick_add_name(&names, r->config.nodes.v[i].name, err);
     if (rc == ONQ_OK)
         rc = oq_pick_report(&names, q->job->env, g, "--node_config", q->config.strict, err);
-    oq_pick_release(&names);
     return rc;
 }
 
@@ -556,7 +555,6 @@ static onq_code run_with(oq_job *job, const char *format,
     r.config.given = r.q.run.given;
     const onq_code rc = oq_quant_blame(&r.q, run_steps(&r, options, err), err);
     oq_nb_made_release(&r.made);
-    oq_nb_config_release(&r.config);
     oq_quant_release(&r.q);
     oq_nb_import_close(&r.import);
     return rc;

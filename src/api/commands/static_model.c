@@ -66,7 +66,6 @@ static onq_code report_receivers(oq_static *s, onq_error *err) {
     if (rc == ONQ_OK)
         rc = oq_pick_report(&nodes, s->q.job->env, s->q.model->proto->graph,
                             oq_static_overrides_name(s), s->q.config.strict, err);
-    oq_pick_release(&nodes);
     return rc;
 }
 

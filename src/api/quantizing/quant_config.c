@@ -129,7 +129,6 @@ static onq_code report_axes(const oq_job *job, oq_qconfig *c, oq_graph *g, onq_e
         rc = oq_pick_add(&types, c->op_axis.v[i].op_type, err);
     if (rc == ONQ_OK)
         rc = oq_pick_report_types(&types, job->env, g, "--op_per_channel_axis", c->strict, err);
-    oq_pick_release(&types);
     return rc;
 }
 

@@ -41,7 +41,6 @@ void oq_quant_release(oq_quant *q) {
     oq_engine_close(q->engine);
     oq_model_free(q->model);
     oq_record_release(&q->record);
-    oq_qconfig_release(&q->config);
 }
 
 onq_code oq_quant_open(oq_quant *q, bool trained, onq_error *err) {

@@ -71,7 +71,6 @@ static onq_code by_pattern(oq_debug_search *s, oq_str text, oq_arena *a, onq_err
             u->op = s->nodes.v[i].op;
         rc = add_member(s, a, u, i, err);
     }
-    oq_pick_release(&pick);
     if (rc == ONQ_OK && u->nodes.n == 0)
         rc = oq_fail(
             err, ONQ_E_INVALID,

@@ -24,14 +24,6 @@ void oq_qconfig_init(oq_qconfig *c, oq_arena *arena) {
     oq_pick_init(&c->op_types_to_exclude, arena);
 }
 
-void oq_qconfig_release(oq_qconfig *c) {
-    oq_pick_release(&c->op_types);
-    oq_pick_release(&c->nodes_to_quantize);
-    oq_pick_release(&c->nodes_to_exclude);
-    oq_pick_release(&c->exclude_output_ops);
-    oq_pick_release(&c->op_types_to_exclude);
-}
-
 bool oq_qconfig_axis(const oq_qconfig *c, oq_str op_type, int64_t *axis) {
     for (size_t i = 0; i < c->op_axis.n; i++) {
         if (oq_str_eq(c->op_axis.v[i].op_type, op_type)) {

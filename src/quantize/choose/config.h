@@ -76,7 +76,6 @@ typedef struct oq_qconfig {
 
 /* The defaults of the reference's quantize_static (no options given). */
 void oq_qconfig_init(oq_qconfig *c, oq_arena *arena);
-void oq_qconfig_release(oq_qconfig *c);
 
 /* The axis set for an operator type; false when none is. */
 bool oq_qconfig_axis(const oq_qconfig *c, oq_str op_type, int64_t *axis);

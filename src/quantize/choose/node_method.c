@@ -122,6 +122,5 @@ onq_code oq_node_methods_report(const oq_node_methods *m, const onq_env *env, oq
             rc = oq_pick_add_name(&names, m->all.v[i].node, err);
     if (rc == ONQ_OK)
         rc = oq_pick_report(&names, env, g, "--node_methods", strict, err);
-    oq_pick_release(&names);
     return rc;
 }

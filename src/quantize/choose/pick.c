@@ -4,7 +4,6 @@
 #include "quantize/choose/pick.h"
 
 #include "base/text/nearest.h"
-#include "base/text/pattern.h"
 #include "onnx/graph.h"
 #include "quantize/rules.h"
 
@@ -13,22 +12,14 @@ void oq_pick_init(oq_pick *p, oq_arena *arena) {
     oq_map_init(&p->names, arena);
 }
 
-void oq_pick_release(oq_pick *p) {
-    for (size_t i = 0; i < p->entries.n; i++)
-        if (p->entries.v[i].pattern != NULL)
-            regfree(p->entries.v[i].pattern);
-    p->entries.n = 0;
-}
-
 /* ---- patterns ---- */
 
 static onq_code add_pattern(oq_pick *p, oq_pick_entry *e, onq_error *err) {
     const oq_str body = {e->text.p + 3, e->text.n - 3};
     const char *c = oq_str_cstr(p->arena, body);
-    regex_t *re = OQ_NEW(p->arena, regex_t);
-    OQ_TRY_ALLOC(c != NULL && re != NULL, err);
-    OQ_TRY_IN(oq_pattern_compile(re, c, err), err, "pattern '%.*s'", OQ_STR(e->text));
-    e->pattern = re;
+    OQ_TRY_ALLOC(c != NULL, err);
+    OQ_TRY_IN(oq_regex_compile(p->arena, c, &e->pattern, err), err, "pattern '%.*s'",
+              OQ_STR(e->text));
     p->n_patterns++;
     return ONQ_OK;
 }
@@ -42,12 +33,7 @@ static onq_code add_entry(oq_pick *p, oq_str text, bool pattern, onq_error *err)
         return ONQ_OK;
     else if (!oq_map_put(&p->names, e.text, (uint32_t)p->entries.n))
         return oq_fail_nomem(err);
-    if (!OQ_PUSH(p->arena, &p->entries, e)) {
-        if (e.pattern != NULL)
-            regfree(e.pattern);
-        return oq_fail_nomem(err);
-    }
-    return ONQ_OK;
+    return OQ_PUSH(p->arena, &p->entries, e) ? ONQ_OK : oq_fail_nomem(err);
 }
 
 onq_code oq_pick_add(oq_pick *p, oq_str text, onq_error *err) {
@@ -67,7 +53,7 @@ bool oq_pick_has(oq_pick *p, oq_str name) {
         return found;
     for (size_t k = 0; k < p->entries.n; k++) {
         oq_pick_entry *e = &p->entries.v[k];
-        if (e->pattern != NULL && oq_pattern_match(e->pattern, name, NULL, 0))
+        if (e->pattern != NULL && oq_regex_match(e->pattern, name, NULL))
             found = e->hit = true;
     }
     return found;

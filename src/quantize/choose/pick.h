@@ -9,14 +9,13 @@
 
 #include "base/env.h"
 #include "base/map.h"
+#include "base/text/pattern.h"
 #include "base/vec.h"
 #include "onnx/codec/message.h"
 
-#include <regex.h>
-
 typedef struct oq_pick_entry {
-    oq_str text;      /* as given, "re:" included */
-    regex_t *pattern; /* or NULL */
+    oq_str text;       /* as given, "re:" included */
+    oq_regex *pattern; /* or NULL */
     bool hit;
 } oq_pick_entry;
 
@@ -28,8 +27,6 @@ typedef struct oq_pick {
 } oq_pick;
 
 void oq_pick_init(oq_pick *p, oq_arena *arena);
-/* Frees the compiled patterns; the rest goes with the arena. */
-void oq_pick_release(oq_pick *p);
 /* Adds a name or pattern, which is copied. ONQ_E_OPTION for a pattern that is not valid. */
 onq_code oq_pick_add(oq_pick *p, oq_str text, onq_error *err);
 /* Adds a name, whatever it begins with: one from a file, which has no patterns. */

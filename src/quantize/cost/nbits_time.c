@@ -76,10 +76,7 @@ static onq_code make_nbits(timing *k, trial *t, oq_plan *plan, onq_error *err) {
     c.bnb4 = k->config->bnb4;
     c.channel_wise = k->config->channel_wise;
     const oq_nb_job job = {.model = t->m, .config = &c, .plan = plan, .made = &t->made};
-    const onq_code rc = oq_nb_run(&job, err);
-    oq_nb_config_release(&c);
-    oq_qconfig_release(&lists);
-    return rc;
+    return oq_nb_run(&job, err);
 }
 
 static onq_code make_int8(timing *k, trial *t, oq_plan *plan, onq_error *err) {
@@ -90,7 +87,6 @@ static onq_code make_int8(timing *k, trial *t, oq_plan *plan, onq_error *err) {
     oq_qrun_init(&run, &c);
     const oq_qo_job job = {.model = t->m, .run = &run, .plan = plan};
     const onq_code rc = oq_qo_run(&job, err);
-    oq_qconfig_release(&c);
     return rc;
 }
 

@@ -18,10 +18,6 @@ void oq_nb_config_init(oq_nb_config *c, oq_qconfig *lists) {
     oq_map_init(&c->share_map, lists->arena);
 }
 
-void oq_nb_config_release(oq_nb_config *c) {
-    oq_pick_release(&c->include);
-}
-
 void oq_nb_made_release(oq_nb_made *made) {
     for (size_t i = 0; i < made->all.n; i++)
         oq_nb_lazy_release(made->all.v[i]);

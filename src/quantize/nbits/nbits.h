@@ -82,7 +82,6 @@ typedef struct oq_nb_config {
 } oq_nb_config;
 
 void oq_nb_config_init(oq_nb_config *c, oq_qconfig *lists);
-void oq_nb_config_release(oq_nb_config *c);
 /* Reads a --node_config file: {"node": {"bits": 4, "group_size": 32, "scheme": "sym"}, ...}, or
  * "fp32" for a node that stays float. What is not said is as in c->how, which must be set. */
 onq_code oq_nb_config_nodes(oq_nb_config *c, const onq_allocator *alloc, const char *path,

@@ -168,7 +168,7 @@ onq_code oq_carry_find(oq_arena *a, const oq_ios *in, const oq_ios *out, oq_carr
 
 typedef struct rule {
     oq_str text, in; /* as given; the name with \1 .. \9 */
-    regex_t out;
+    oq_regex *out;
 } rule;
 
 static onq_code fail_rule(const rule *r, const char *why, onq_error *err) {
@@ -187,13 +187,13 @@ static onq_code read_rule(rule *r, oq_arena *a, oq_str text, onq_error *err) {
     const oq_str whole = oq_str_format(a, "^(%.*s)$", (int)(at - 1), text.p);
     if (whole.p == NULL)
         return oq_fail_nomem(err);
-    const onq_code rc = oq_pattern_compile(&r->out, whole.p, err);
+    const onq_code rc = oq_regex_compile(a, whole.p, &r->out, err);
     return rc == ONQ_OK ? rc : oq_error_in(err, rc, "--carry %.*s", OQ_STR(text));
 }
 
 /* The name of the input, with groups of the output's name in place of \1 .. \9: group 0 of the user
  * is our group 1. */
-static onq_code expand(const rule *r, oq_str name, const regmatch_t *groups, oq_arena *a,
+static onq_code expand(const rule *r, oq_str name, const oq_regex_group *groups, oq_arena *a,
                        oq_str *out, onq_error *err) {
     oq_buf text;
     oq_buf_init(&text, a->alloc);
@@ -208,9 +208,9 @@ static onq_code expand(const rule *r, oq_str name, const regmatch_t *groups, oq_
             oq_buf_addc(&text, next);
             continue;
         }
-        const regmatch_t *g = &groups[next - '0' + 1];
-        if (g->rm_so >= 0)
-            oq_buf_add(&text, name.p + g->rm_so, (size_t)(g->rm_eo - g->rm_so));
+        const oq_regex_group *g = &groups[next - '0' + 1];
+        if (g->start != SIZE_MAX)
+            oq_buf_add(&text, name.p + g->start, g->end - g->start);
     }
     *out = oq_str_copy(a, (oq_str){text.p, text.n});
     const bool failed = text.failed || (out->p == NULL && text.n > 0);
@@ -261,11 +261,9 @@ static onq_code apply(const rule *r, oq_arena *a, const oq_ios *in, const oq_ios
                       onq_error *err) {
     bool any = false;
     for (size_t i = 0; i < out->n; i++) {
-        regmatch_t groups[11];
+        oq_regex_group groups[OQ_PATTERN_GROUPS];
         oq_str name;
-        for (size_t k = 0; k < OQ_COUNT(groups); k++)
-            groups[k].rm_so = -1;
-        if (!oq_pattern_match(&r->out, out->v[i].name, groups, OQ_COUNT(groups)))
+        if (!oq_regex_match(r->out, out->v[i].name, groups))
             continue;
         any = true;
         OQ_TRY(expand(r, out->v[i].name, groups, a, &name, err));
@@ -280,9 +278,7 @@ onq_code oq_carry_read(oq_arena *a, const oq_str *rules, size_t n, const oq_ios 
     for (size_t i = 0; i < n; i++) {
         rule r;
         OQ_TRY(read_rule(&r, a, rules[i], err));
-        const onq_code rc = apply(&r, a, in, out, c, err);
-        regfree(&r.out);
-        OQ_TRY(rc);
+        OQ_TRY(apply(&r, a, in, out, c, err));
     }
     return ONQ_OK;
 }

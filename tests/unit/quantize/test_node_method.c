@@ -111,7 +111,6 @@ static void against_lists(void **state) {
     assert_string_equal(oq_qrun_skip(&run, one, OQ_QMODE_QDQ), "float in node_methods");
     assert_null(oq_qrun_skip(&run, two, OQ_QMODE_QDQ));
     assert_string_equal(oq_qrun_skip(&run, three, OQ_QMODE_QDQ), "in nodes_to_exclude");
-    oq_qconfig_release(&c);
     bm_end(&b);
 }
 

@@ -36,7 +36,6 @@ static onq_code check(oq_overrides *o, oq_arena *a, onq_error *err) {
     oq_overrides_find_axes(o, &reach);
     const onq_code rc = oq_overrides_check(o, &with, err);
     oq_shapes_free(shapes);
-    oq_qconfig_release(&config);
     bm_end(&b);
     return rc;
 }

@@ -49,7 +49,6 @@ static void names_and_patterns(void **state) {
     assert_non_null(strstr(said[1], "pattern 're:nothing$'"));
     assert_fails(oq_pick_report(&p, b.env, b.g, "--list", true, &err), ONQ_E_INVALID, err,
                  "did you mean '/layer1/relu'");
-    oq_pick_release(&p);
     bm_end(&b);
 }
 
@@ -89,7 +88,6 @@ static void expensive_patterns(void **state) {
     assert_ok(oq_pick_add_name(&p, OQ_S("re:x"), &err), err);
     assert_true(oq_pick_has(&p, OQ_S("re:x")));
     assert_false(oq_pick_has(&p, OQ_S("x")));
-    oq_pick_release(&p);
     bm_end(&b);
 }
 

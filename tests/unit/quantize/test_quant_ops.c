@@ -321,7 +321,6 @@ static void end_case(setting *s, oq_buf *text) {
     oq_jw_end_object(&w);
     oq_shapes_free(s->shapes);
     oq_ranges_release(&s->ranges);
-    oq_qconfig_release(&s->config);
     oq_arena_release(&s->arena);
     bm_end(&s->b);
 }

@@ -163,7 +163,6 @@ static void expect(oq_op_set set, uint64_t heaviest, const char *exclude, const 
         }
     }
     assert_string_equal(text, wanted);
-    oq_qconfig_release(&c);
     bm_end(&b);
 }
 
@@ -203,7 +202,6 @@ static void what_goes_with_a_set(void **state) {
         assert_int_equal(oq_pick_has(&c.exclude_output_ops, OQ_S("MatMul")), wanted[i].off);
         assert_int_equal(c.keep_excluded_float, wanted[i].floats);
         assert_int_equal(c.keep_products, wanted[i].products);
-        oq_qconfig_release(&c);
         bm_end(&b);
     }
 }
@@ -229,7 +227,6 @@ static void reasons(void **state) {
         assert_non_null(why);
         assert_non_null(strstr(why, wanted[i][1]));
     }
-    oq_qconfig_release(&c);
     bm_end(&b);
 }
 
@@ -246,7 +243,6 @@ static onq_code work(bm *b, void *ctx, onq_error *err) {
         rc = oq_selection_choose_outputs(&c, &s, err);
     if (rc == ONQ_OK)
         rc = oq_selection_choose_nodes(&r, b->m, &s, err);
-    oq_qconfig_release(&c);
     return rc;
 }
 
