@@ -52,14 +52,13 @@ static void names_and_patterns(void **state) {
     bm_end(&b);
 }
 
-/* Patterns that the C library would take gigabytes or hours for, and those that it takes easily. */
+/* Patterns that take too much room, and those that do not. */
 static void expensive_patterns(void **state) {
     (void)state;
     static const char *const bad[] = {
         "re:((a{1,200}){1,200}){1,200}",
         "re:((((a{99}){99}){99}){99})",
         "re:a{4001}",
-        "re:(((((((((((((a+)+)+)+)+)+)+)+)+)+)+)+)+)",
         "re:(a*)\\1\\1x",
         "re:[[:alpha:]]{5000,}",
     };
@@ -70,6 +69,7 @@ static void expensive_patterns(void **state) {
         "re:\\{9999\\}",
         "re:[[:digit:]{9999]",
         "re:(x{20}){20}",
+        "re:(((((((((((((a+)+)+)+)+)+)+)+)+)+)+)+)+)",
     };
     char name[1100];
     bm b;
