@@ -9,7 +9,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* True if the word spells the option by which the command is given its model. */
 static bool names_model(const char *command, const char *word) {
@@ -47,6 +46,13 @@ static char *as_path(const char *word) {
 
 /* The model of the line: what -i or its like names, else the first operand that is a file. A shell
  * may give --input=FILE as three words. */
+static bool may_read(const char *path) {
+    FILE *f = fopen(path, "rb");
+    if (f != NULL)
+        fclose(f);
+    return f != NULL;
+}
+
 static char *model_of(int n, char **words) {
     for (int i = 1; i + 1 < n; i++) {
         const int at = strcmp(words[i + 1], "=") == 0 ? i + 2 : i + 1;
@@ -57,7 +63,7 @@ static char *model_of(int n, char **words) {
         const char *eq = strncmp(words[i], "--input", 7) == 0 ? strchr(words[i], '=') : NULL;
         if (eq != NULL && eq[1] != '\0')
             return as_path(eq + 1);
-        if (words[i][0] != '-' && words[i - 1][0] != '-' && access(words[i], R_OK) == 0)
+        if (words[i][0] != '-' && words[i - 1][0] != '-' && may_read(words[i]))
             return as_path(words[i]);
     }
     return NULL;

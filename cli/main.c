@@ -5,16 +5,15 @@
  * does is onq_run. This file adds what a process needs: signals, exit statuses, standard output.
  */
 #include "args.h"
-#include "guard.h"
 #include "pages.h"
 #include "screen.h"
 #include "streams.h"
 
+#include "base/os_program.h"
+
 #include <errno.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 enum { WORKER_FD = 3 }; /* where the library puts its end of the socket */
@@ -25,31 +24,6 @@ static volatile sig_atomic_t stop_signal;
 
 static void on_stop(int number) {
     stop_signal = number;
-    /* Asked twice: at once. */
-    signal(number, SIG_DFL);
-}
-
-static void catch_signals(void) {
-    static const int stops[] = {SIGINT, SIGTERM, SIGHUP};
-    struct sigaction sa = {.sa_handler = on_stop, .sa_flags = SA_RESTART};
-    sigemptyset(&sa.sa_mask);
-    for (size_t i = 0; i < sizeof stops / sizeof *stops; i++) {
-        struct sigaction old;
-        /* What is ignored (nohup) stays ignored. */
-        if (sigaction(stops[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
-            sigaction(stops[i], &sa, NULL);
-    }
-    /* A reader that goes away is a failed write, not death in the middle of a job. */
-    signal(SIGPIPE, SIG_IGN);
-    /* So is a limit on the size of files. */
-    signal(SIGXFSZ, SIG_IGN);
-    guard_install();
-}
-
-/* Ends the process by the signal itself, so that the shell sees it. */
-static void end_by(int number) {
-    signal(number, SIG_DFL);
-    raise(number);
 }
 
 static int on_progress(void *ctx, const char *what, uint64_t done, uint64_t total) {
@@ -63,7 +37,7 @@ static int finish_output(struct screen *s, int status) {
     if (!failed)
         return status;
     if (errno == EPIPE)
-        end_by(SIGPIPE);
+        oq_program_end_by_pipe();
     char text[128];
     snprintf(text, sizeof text, "cannot write to standard output: %s", strerror(errno));
     screen_error(s, text);
@@ -92,7 +66,7 @@ static int job_failed(struct screen *s, const char *command, onq_code rc, const 
         return usage_error(s, command, err->text);
     if (rc == ONQ_E_CANCEL && stop_signal != 0) {
         screen_error(s, "stopped by a signal; nothing was written");
-        end_by(stop_signal);
+        oq_program_end_by(stop_signal);
     }
     screen_error(s, err->text);
     return EXIT_FAILED;
@@ -105,10 +79,10 @@ static int run(struct screen *s, onq_env *env, const onq_options *opts,
     onq_result *res = NULL;
     const onq_code rc = onq_run(env, opts, &res, &err);
     screen_wipe(s);
-    if (guard_shrunk() != NULL) {
+    if (oq_program_shrunk() != NULL) {
         snprintf(err.text, sizeof err.text,
                  "%.900s: became shorter while it was read; try again when it is complete",
-                 guard_shrunk());
+                 oq_program_shrunk());
         onq_result_free(res);
         return job_failed(s, command, ONQ_E_READ, &err);
     }
@@ -228,10 +202,12 @@ static int asked_to_stop(void) {
 
 int main(int argc, char **argv) {
     struct screen screen;
+    oq_program_begin(&argc, &argv);
     screen_init(&screen, "onq");
-    catch_signals();
+    oq_program_catch(on_stop);
+    oq_program_guard();
     /* ONNX Runtime reads it when it is loaded; what the user has set stays. */
-    setenv("ORT_DISABLE_TELEMETRY", "1", 0);
+    oq_program_set_variable("ORT_DISABLE_TELEMETRY", "1");
     /* How the library starts this program for a job with --isolate. */
     if (argc == 2 && strcmp(argv[1], "--worker") == 0)
         return onq_worker_run(WORKER_FD, asked_to_stop);

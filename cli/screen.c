@@ -3,14 +3,13 @@
  */
 #include "screen.h"
 
+#include "base/os_program.h"
 #include "style.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <time.h>
-#include <unistd.h>
 
 #define BEFORE  0.3 /* seconds before the first drawing: a quick job needs no bar */
 #define BETWEEN 0.1 /* seconds from one drawing to the next */
@@ -53,10 +52,8 @@ void screen_log(void *ctx, onq_log_level level, const char *text) {
 }
 
 static int columns(void) {
-    struct winsize size;
-    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
-        return size.ws_col;
-    return 80;
+    const int n = oq_program_columns();
+    return n > 0 ? n : 80;
 }
 
 /* "47 s", "3:05", "1:02:09" */

@@ -4,12 +4,12 @@
 #include "streams.h"
 
 #include "args.h"
+#include "base/os_program.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static bool is_dash(const char *text) {
     return text != NULL && strcmp(text, "-") == 0;
@@ -31,7 +31,7 @@ static onq_code read_input(struct streams *s, onq_error *err) {
             s->input = grown;
             room = more;
         }
-        const ssize_t got = read(STDIN_FILENO, s->input + s->input_size, room - s->input_size);
+        const int64_t got = oq_program_read_input(s->input + s->input_size, room - s->input_size);
         if (got == 0)
             return ONQ_OK;
         if (got < 0 && errno != EINTR)
@@ -81,7 +81,7 @@ static onq_code take_output(struct streams *s, onq_options *opts, onq_error *err
     if (external != NULL && strcmp(external, "true") == 0)
         return fail(err, ONQ_E_OPTION,
                     "--use_external_data_format writes two files, and --output - is one stream");
-    if (isatty(STDOUT_FILENO))
+    if (oq_program_is_terminal(stdout))
         return fail(err, ONQ_E_OPTION, "--output -: standard output is a terminal (redirect it)");
     s->output = true;
     return onq_options_want_bytes(opts, "output", "<stdout>", err);

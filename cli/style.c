@@ -3,13 +3,14 @@
  */
 #include "style.h"
 
+#include "base/os_program.h"
+
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 bool style_is_terminal(FILE *f) {
     const char *term = getenv("TERM");
-    return isatty(fileno(f)) && (term == NULL || strcmp(term, "dumb") != 0);
+    return oq_program_is_terminal(f) && (term == NULL || strcmp(term, "dumb") != 0);
 }
 
 static bool has_color(FILE *f) {

@@ -19,14 +19,22 @@ target_compile_definitions(onq_flags INTERFACE _GNU_SOURCE _FILE_OFFSET_BITS=64)
 
 add_library(onq_hardening INTERFACE)
 add_library(onq_link_flags INTERFACE)
-target_link_options(onq_link_flags INTERFACE
-  -Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack -Wl,--as-needed)
+if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
+  target_link_options(onq_link_flags INTERFACE
+    -Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack -Wl,--as-needed)
+elseif(CMAKE_SYSTEM_NAME STREQUAL "Windows")
+  # Windows 10 and later; printf of C instead of that of the system; the compiler's libraries are linked in.
+  target_compile_definitions(onq_flags INTERFACE _WIN32_WINNT=0x0A00 __USE_MINGW_ANSI_STDIO=1)
+  target_compile_options(onq_flags INTERFACE -Wno-format -Wno-format-extra-args -Wno-conversion)
+  target_link_options(onq_link_flags INTERFACE -static -static-libgcc
+    -Wl,--dynamicbase -Wl,--high-entropy-va -Wl,--nxcompat -Wl,--no-insert-timestamp)
+endif()
 
 if(ONQ_SANITIZE)
   target_compile_options(onq_flags INTERFACE -fsanitize=${ONQ_SANITIZE} -fno-sanitize-recover=all
                          -fno-omit-frame-pointer)
   target_link_options(onq_link_flags INTERFACE -fsanitize=${ONQ_SANITIZE})
-elseif(NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
+elseif(NOT CMAKE_BUILD_TYPE STREQUAL "Debug" AND CMAKE_SYSTEM_NAME STREQUAL "Linux")
   # Fortification needs the optimiser; some distributions predefine a lower level.
   target_compile_options(onq_hardening INTERFACE -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3
                          -fstack-clash-protection)

@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
-# portable.sh [ARCH] — builds onq for any Linux with glibc 2.28 or later, in build/portable/ARCH (x86_64, aarch64; the
-# machine's own without ARCH). `make tarball` and the wheel take what comes out.
+# portable.sh [TARGET] — builds onq to be passed on, in build/portable/TARGET:
+#   x86_64, aarch64   for any Linux with glibc 2.28 or later (the machine's own without TARGET)
+#   windows           onq.exe and onq.dll for Windows 10 and later on x86-64, which build/windows gets
+#   macos             onq and libonq.dylib for macOS 14 and later on Apple silicon, which build/macos gets
+# `make tarball`, `make windows`, `make macos` and the wheels take what comes out.
 #
-# zig's C compiler has the symbols of every glibc, so that nothing newer than 2.28 is asked for, and builds for either
-# architecture. The libraries of packaging/portable/sources.txt are compiled with it and linked into libonq.so.
+# zig's C compiler has the symbols of every glibc, so that nothing newer than 2.28 is asked for, and those of macOS. For
+# Windows it is Debian's mingw-w64. The libraries of packaging/portable/sources.txt are compiled with it and linked into libonq.so.
 # What is downloaded (zig from PyPI, sources from a mirror of Debian) is kept in build/portable and checked by its sum.
 set -eu
 cd -- "$(dirname -- "$0")/.."
@@ -20,7 +23,12 @@ fail() {
     printf 'portable: error: %s\n' "$*" >&2
     exit 1
 }
-case $arch in x86_64 | aarch64) ;; *) fail "no portable build for $arch" ;; esac
+case $arch in
+x86_64 | aarch64) system=Linux target=$arch-linux-gnu.$glibc ;;
+windows) system=Windows target= ;;
+macos) system=Darwin target=aarch64-macos.14.0 ;;
+*) fail "no portable build for $arch" ;;
+esac
 
 quietly() { # command...; its output is shown when it fails
     "$@" >"$home/log" 2>&1 || {
@@ -42,19 +50,47 @@ tool() { # name, words of zig...
     rm "$home/bin/$name.new"
 }
 
+get_compiler() {
+    mkdir -p "$home/bin"
+    if [ "$system" = Windows ]; then
+        local name
+        for name in gcc ar ranlib windres; do
+            command -v "x86_64-w64-mingw32-$name" >/dev/null || fail "no x86_64-w64-mingw32-$name (tools/setup.sh windows)"
+            ln -sf "$(command -v "x86_64-w64-mingw32-$name")" "$home/bin/$name"
+        done
+        ln -sf "$(command -v x86_64-w64-mingw32-gcc)" "$home/bin/cc"
+    else
+        get_zig
+    fi
+    toolchain
+}
+
 get_zig() {
     PYTHONPATH=$shared/zig python3 -m ziglang version 2>/dev/null | grep -qx "$zig_version" || {
         echo "portable: fetching zig $zig_version (PyPI)"
         rm -rf "$shared/zig"
         quietly python3 tools/fetch-wheel.py ziglang "$(uname -m)" "$shared/zig"
     }
-    mkdir -p "$home/bin"
-    tool cc cc -target "$arch-linux-gnu.$glibc" -fno-sanitize=undefined
+    tool cc cc -target "$target" -fno-sanitize=undefined
     tool ar ar
     tool ranlib ranlib
+}
+
+toolchain() {
     local cross=
-    [ "$arch" = "$(uname -m)" ] || cross="set(CMAKE_SYSTEM_NAME Linux)
-set(CMAKE_SYSTEM_PROCESSOR $arch)"
+    case $arch in
+    windows) cross="set(CMAKE_SYSTEM_NAME Windows)
+set(CMAKE_SYSTEM_PROCESSOR AMD64)
+set(CMAKE_RC_COMPILER $home/bin/windres)" ;;
+    macos) cross="set(CMAKE_SYSTEM_NAME Darwin)
+set(CMAKE_SYSTEM_PROCESSOR arm64)
+set(CMAKE_OSX_SYSROOT \"\")
+set(CMAKE_OSX_DEPLOYMENT_TARGET \"\")
+set(CMAKE_INSTALL_NAME_TOOL true)" ;;
+    "$(uname -m)") ;;
+    *) cross="set(CMAKE_SYSTEM_NAME Linux)
+set(CMAKE_SYSTEM_PROCESSOR $arch)" ;;
+    esac
     cat >"$home/toolchain.cmake.new" <<CMAKE
 $cross
 set(CMAKE_C_COMPILER "$home/bin/cc")
@@ -91,7 +127,22 @@ with_cmake() { # name, options...
     quietly cmake --build "$made" --parallel "$jobs" --target install
 }
 
+# Its own build knows neither of the other systems when it is a guest.
 build_zlib() {
+    if [ "$system" != Linux ]; then
+        local name objects=()
+        for name in adler32 compress crc32 deflate infback inffast inflate inftrees trees uncompr zutil; do
+            quietly "$home/bin/cc" -O3 -fPIC -Wno-deprecated-non-prototype -c "$home/src/zlib/$name.c" \
+                -o "$home/src/zlib/$name.o"
+            objects+=("$home/src/zlib/$name.o")
+        done
+        mkdir -p "$prefix/lib/pkgconfig" "$prefix/include"
+        quietly "$home/bin/ar" rcs "$prefix/lib/libz.a" "${objects[@]}"
+        cp "$home/src/zlib/zlib.h" "$home/src/zlib/zconf.h" "$prefix/include/"
+        printf '%s\n' "Name: zlib" "Description: deflate" "Version: $version" \
+            "Libs: -L$prefix/lib -lz" "Cflags: -I$prefix/include" >"$prefix/lib/pkgconfig/zlib.pc"
+        return
+    fi
     (
         cd "$home/src/zlib"
         export CC=$home/bin/cc AR=$home/bin/ar RANLIB=$home/bin/ranlib CHOST=$arch-linux-gnu
@@ -131,19 +182,31 @@ get_libraries() {
 # ---- onq
 
 build_onq() {
-    local rest=
-    # __builtin_cpu_supports: gcc's library has what it calls, zig's has not.
-    [ "$arch" != x86_64 ] || rest=$(x86_64-linux-gnu-gcc -print-libgcc-file-name)
+    local strip=-s
+    [ "$system" != Darwin ] || strip=-Wl,-x
     export PKG_CONFIG_LIBDIR=$prefix/lib/pkgconfig PKG_CONFIG_PATH=
     quietly cmake -S . -B "$home/onq" -G Ninja -DCMAKE_TOOLCHAIN_FILE="$home/toolchain.cmake" \
         -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_C_FLAGS_RELWITHDEBINFO="-O2 -DNDEBUG" \
-        -DCMAKE_EXE_LINKER_FLAGS=-s -DCMAKE_SHARED_LINKER_FLAGS=-s -DONQ_BUNDLED_DEPENDENCIES=ON -DONQ_MPI=OFF -DONQ_TESTS=OFF \
-        -DCMAKE_INSTALL_LIBDIR=lib -DCMAKE_C_STANDARD_LIBRARIES="$rest"
+        -DCMAKE_EXE_LINKER_FLAGS=$strip -DCMAKE_SHARED_LINKER_FLAGS=$strip -DONQ_BUNDLED_DEPENDENCIES=ON -DONQ_MPI=OFF \
+        -DONQ_TESTS=OFF -DCMAKE_INSTALL_LIBDIR=lib
     quietly cmake --build "$home/onq" --parallel "$jobs" --target product
 }
 
 mkdir -p "$home"
-get_zig
+get_compiler
 get_libraries
 build_onq
-bash tools/check-glibc.sh "$glibc" "$home"/onq/onq "$home"/onq/libonq.so
+case $system in
+Linux) bash tools/check-glibc.sh "$glibc" "$home"/onq/onq "$home"/onq/libonq.so ;;
+Windows)
+    mkdir -p build/windows
+    cp "$home/onq/onq.exe" "$home/onq/onq.dll" build/windows/
+    python3 tools/check-imports.py windows build/windows/onq.exe build/windows/onq.dll
+    ;;
+Darwin)
+    mkdir -p build/macos
+    cp "$home/onq/onq" "$home"/onq/libonq.[0-9].dylib build/macos/
+    ln -sf "$(cd build/macos && ls libonq.[0-9].dylib)" build/macos/libonq.dylib
+    python3 tools/check-imports.py macos build/macos/onq build/macos/libonq.dylib
+    ;;
+esac

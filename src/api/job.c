@@ -11,9 +11,6 @@
 #include "onnx/names.h"
 #include "shape/operands.h"
 
-#include <sys/stat.h>
-#include <unistd.h>
-
 typedef struct warnings {
     oq_arena arena;
     OQ_VEC(const char *) all;
@@ -99,8 +96,8 @@ onq_code oq_job_own_files(oq_job *job, const char *option, onq_error *err) {
 }
 
 static uint64_t size_on_disk(const char *path) {
-    struct stat st;
-    return stat(path, &st) == 0 ? (uint64_t)st.st_size : 0;
+    oq_file_info info;
+    return oq_os_info_of(path, &info) ? info.size : 0;
 }
 
 onq_code oq_job_save(oq_job *job, const char *option, oq_model *m, const oq_save_options *o,
@@ -147,7 +144,8 @@ const char *oq_job_near(oq_job *job) {
         return output;
     if (oq_opt_bytes_of(o, input) == NULL && output == NULL && !job->env->isolated)
         return input;
-    return oq_str_format(&job->arena, "%s/onq.onnx", oq_temp_root()).p;
+    char room[OQ_PATH_MAX];
+    return oq_path_join(&job->arena, oq_os_temp_root(room), "onq.onnx");
 }
 
 /* ---- warnings ---- */
@@ -280,7 +278,7 @@ static onq_code run_command(oq_job *job, const listener *l, onq_error *err) {
 static bool suggest_for(oq_job *job, const char *path, onq_error *err) {
     char near[400];
     if (path == NULL || path[0] == '\0' || strstr(oq_error_text(err), path) == NULL ||
-        oq_opt_bytes_of(job->opts, path) != NULL || access(path, F_OK) == 0)
+        oq_opt_bytes_of(job->opts, path) != NULL || oq_os_may(path, OQ_IS_THERE))
         return false;
     oq_near_path_text(&job->arena, path, near, sizeof near);
     if (near[0] == '\0')

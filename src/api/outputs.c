@@ -8,9 +8,6 @@
 #include "base/system/temp.h"
 #include "onnx/graph.h"
 
-#include <sys/stat.h>
-#include <unistd.h>
-
 typedef struct output {
     const char *option;
     bool if_missing;      /* an existing file is read, not written */
@@ -44,9 +41,9 @@ static const char *named(const onq_options *o, const output *out) {
 
 /* The path that will be written, or NULL. */
 static const char *path_of(const onq_options *o, const output *out) {
-    struct stat st;
+    oq_file_info info;
     const char *path = named(o, out);
-    return path != NULL && out->if_missing && stat(path, &st) == 0 ? NULL : path;
+    return path != NULL && out->if_missing && oq_os_info_of(path, &info) ? NULL : path;
 }
 
 /* ---- outputs that are inputs ---- */
@@ -82,26 +79,23 @@ static onq_code check_inputs(const onq_options *o, const output *out, const char
 /* ---- outputs that are one file ---- */
 
 /* The name of a file in its folder; NULL when there is no such folder. */
-static const char *split(const char *path, struct stat *folder) {
-    char parent[4096];
+static const char *split(const char *path, oq_file_info *folder) {
+    char parent[OQ_PATH_MAX];
     const oq_str of = oq_path_folder(path);
-    const char *slash = strrchr(path, '/');
     if (of.n >= sizeof parent)
         return NULL;
     memcpy(parent, of.p, of.n);
     parent[of.n] = '\0';
-    if (stat(parent, folder) != 0)
-        return NULL;
-    return slash != NULL ? slash + 1 : path;
+    return oq_os_info_of(parent, folder) ? oq_path_last(path) : NULL;
 }
 
 /* True for one file, there or not; or if b is where the external data of model a goes. */
 static bool collide(const char *a, const char *b) {
-    struct stat x, y;
+    oq_file_info x, y;
     const char *name_a = split(a, &x), *name_b = split(b, &y);
     if (oq_file_is_same(a, b))
         return true;
-    if (name_a == NULL || name_b == NULL || x.st_dev != y.st_dev || x.st_ino != y.st_ino)
+    if (name_a == NULL || name_b == NULL || !oq_info_is_same(&x, &y))
         return false;
     const size_t n = strlen(name_a);
     return strncmp(name_a, name_b, n) == 0 &&
@@ -123,25 +117,25 @@ static onq_code check_others(const onq_options *o, size_t i, const char *path, o
 
 /* A folder that is there, or that can be made where it is to be. */
 static onq_code probe_folder(const char *path, onq_error *err) {
-    struct stat st;
-    char parent[4096];
-    if (stat(path, &st) == 0) {
-        if (!S_ISDIR(st.st_mode))
+    oq_file_info info;
+    char parent[OQ_PATH_MAX];
+    if (oq_os_info_of(path, &info)) {
+        if (info.kind != OQ_IS_FOLDER)
             return oq_fail(err, ONQ_E_WRITE, "%s: is not a folder", path);
-        return access(path, W_OK | X_OK) == 0
+        return oq_os_may(path, OQ_MAY_WRITE | OQ_MAY_ENTER)
                    ? ONQ_OK
                    : oq_fail_errno(err, ONQ_E_WRITE, errno, "%s: cannot be written to", path);
     }
     size_t n = strlen(path);
-    while (n > 1 && path[n - 1] == '/')
+    while (n > 1 && oq_path_is_separator(path[n - 1]))
         n--;
-    while (n > 0 && path[n - 1] != '/')
+    while (n > 0 && !oq_path_is_separator(path[n - 1]))
         n--;
     if (n >= sizeof parent)
         return oq_fail_errno(err, ONQ_E_WRITE, ENAMETOOLONG, "%s: the folder cannot be made", path);
     memcpy(parent, n > 0 ? path : "./", n > 0 ? n : 2);
     parent[n > 0 ? n : 2] = '\0';
-    return access(parent, W_OK | X_OK) == 0
+    return oq_os_may(parent, OQ_MAY_WRITE | OQ_MAY_ENTER)
                ? ONQ_OK
                : oq_fail_errno(err, ONQ_E_WRITE, errno, "%s: the folder cannot be made", path);
 }
@@ -195,9 +189,9 @@ static onq_code look_for_path(void *ctx, oq_tensor *t, bool in_attribute, onq_er
 
 onq_code oq_outputs_check_data(const onq_options *o, oq_model *m, onq_error *err) {
     for (size_t i = 0; i < OQ_COUNT(outputs); i++) {
-        struct stat st;
+        oq_file_info info;
         data_search s = {.m = m, .path = path_of(o, &outputs[i])};
-        if (s.path == NULL || stat(s.path, &st) != 0 || oq_file_is(&m->file, s.path))
+        if (s.path == NULL || !oq_os_info_of(s.path, &info) || oq_file_is(&m->file, s.path))
             continue;
         (void)oq_walk_tensors(m, look_for_path, &s, NULL);
         if (s.found)
@@ -213,13 +207,11 @@ onq_code oq_outputs_check_data(const onq_options *o, oq_model *m, onq_error *err
 
 /* A folder that is there; of anything else the folder that it is or will be in. */
 static const char *folder_of(const char *path, oq_arena *a) {
-    struct stat st;
-    char *real = realpath(path, NULL);
-    const bool is_folder = real != NULL && stat(real, &st) == 0 && S_ISDIR(st.st_mode);
-    const oq_str out = is_folder ? oq_str_of(real) : oq_path_folder(real != NULL ? real : path);
-    const char *copy = oq_arena_strdup(a, out.p, out.n);
-    free(real);
-    return copy;
+    char real[OQ_PATH_MAX];
+    const bool there = oq_os_real_path(path, real);
+    const oq_str out =
+        there && oq_os_is_folder(real) ? oq_str_of(real) : oq_path_folder(there ? real : path);
+    return oq_arena_strdup(a, out.p, out.n);
 }
 
 const char *oq_outputs_folder(const onq_options *o, size_t i, oq_arena *a) {
@@ -236,21 +228,20 @@ const char *oq_outputs_folder(const onq_options *o, size_t i, oq_arena *a) {
 /* ---- what is left when writing fails ---- */
 
 onq_code oq_outputs_rescue(const onq_env *env, const oq_ranges *r, onq_code rc, onq_error *err) {
-    char path[4096], text[sizeof(onq_error)];
+    char path[OQ_PATH_MAX], room[OQ_PATH_MAX], text[sizeof(onq_error)];
     if (rc != ONQ_E_WRITE || err == NULL || env->isolated)
         return rc;
-    const int n = snprintf(path, sizeof path, "%s/onq-ranges-XXXXXX.json", oq_temp_root());
-    const int fd = n > 0 && (size_t)n < sizeof path ? mkstemps(path, (int)strlen(".json")) : -1;
-    if (fd < 0)
+    const int n = snprintf(path, sizeof path, "%s/onq-ranges-XXXXXX.json", oq_os_temp_root(room));
+    if (n < 0 || (size_t)n >= sizeof path || !oq_os_make_temp_file(path, strlen(".json")))
         return rc;
-    close(fd);
     if (oq_ranges_save(r, env, path, NULL) != ONQ_OK) {
-        unlink(path);
+        (void)oq_os_remove(path);
         return rc;
     }
     /* Where they are must be said, however long the rest is. */
-    const size_t room = sizeof text - strlen("... (the ranges are kept: --calibration_cache )");
-    const int most = strlen(path) < room ? (int)(room - strlen(path) - 1) : 0;
+    const size_t most_text =
+        sizeof text - strlen("... (the ranges are kept: --calibration_cache )");
+    const int most = strlen(path) < most_text ? (int)(most_text - strlen(path) - 1) : 0;
     snprintf(text, sizeof text, "%s", oq_error_text(err));
     return oq_fail(err, rc, "%.*s%s (the ranges are kept: --calibration_cache %s)", most, text,
                    strlen(text) > (size_t)most ? "..." : "", path);

@@ -3,10 +3,10 @@
  */
 #include "base/env.h"
 
-#include <sched.h>
+#include "base/os.h"
+
 #include <stdarg.h>
 #include <time.h>
-#include <unistd.h>
 
 #define TEXT_OF(x)    #x
 #define NUMBER_OF(x)  TEXT_OF(x)
@@ -122,16 +122,9 @@ onq_code oq_progress(const onq_env *env, const char *what, uint64_t done, uint64
     return oq_fail(err, ONQ_E_CANCEL, "%s: cancelled", what);
 }
 
-/* Cores this process may run on: fewer than the machine's in a container or under taskset. */
 static unsigned cores(void) {
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0) {
-        const int n = CPU_COUNT(&set);
-        if (n > 0)
-            return (unsigned)n;
-    }
-    const long n = sysconf(_SC_NPROCESSORS_ONLN);
-    return n > 0 && n <= THREADS_LIMIT ? (unsigned)n : 1;
+    const unsigned n = oq_os_cores();
+    return n > 0 && n <= THREADS_LIMIT ? n : 1;
 }
 
 unsigned oq_env_threads(const onq_env *env) {
@@ -139,13 +132,8 @@ unsigned oq_env_threads(const onq_env *env) {
     return n < THREADS_LIMIT ? n : THREADS_LIMIT;
 }
 
-uint64_t oq_machine_memory(void) {
-    const long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
-    return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : 0;
-}
-
 uint64_t oq_memory_share(void) {
-    const uint64_t all = oq_machine_memory();
+    const uint64_t all = oq_os_memory();
     return all > 0 ? all / 4 : (uint64_t)1 << 30;
 }
 

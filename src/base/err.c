@@ -8,6 +8,8 @@
 #undef OQ_ANALYZER /* here are the functions themselves */
 #include "base/err.h"
 
+#include "base/os.h"
+
 #include "base/str.h"
 
 #include <stdarg.h>
@@ -134,11 +136,7 @@ onq_code oq_fail_errno(onq_error *err, onq_code code, int errnum, const char *fm
     if (err == NULL)
         return code;
     char reason[128], suffix[160];
-#if defined(__GLIBC__)
-    const char *why = strerror_r(errnum, reason, sizeof reason);
-#else
-    const char *why = strerror_r(errnum, reason, sizeof reason) == 0 ? reason : "unknown error";
-#endif
+    const char *why = oq_os_reason(errnum, reason, sizeof reason);
     snprintf(suffix, sizeof suffix, ": %.127s", why);
     va_list args;
     va_start(args, fmt);

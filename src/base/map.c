@@ -7,7 +7,7 @@
  */
 #include "base/map.h"
 
-#include <sys/auxv.h>
+#include "base/os.h"
 
 enum { FIRST_SLOTS = 16 };
 
@@ -40,10 +40,7 @@ static uint32_t hash_of(const oq_map *m, oq_str key) {
 
 void oq_map_init(oq_map *m, oq_arena *arena) {
     *m = (oq_map){.arena = arena};
-    /* 16 random bytes that the kernel gives each process. */
-    const unsigned long at = getauxval(AT_RANDOM);
-    if (at != 0)
-        memcpy(&m->seed, (const void *)at, sizeof m->seed);
+    m->seed = oq_os_seed();
 }
 
 /* The slot of `key`, or the empty one that ends its chain. */

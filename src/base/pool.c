@@ -10,8 +10,9 @@
  */
 #include "base/pool.h"
 
+#include "base/os.h"
+
 #include <pthread.h>
-#include <signal.h>
 
 /* What became of a made index, in a ring of `window` of them. */
 enum made { MADE_NOT, MADE_OK, MADE_BAD };
@@ -87,24 +88,14 @@ static void *thread_main(void *arg) {
     return NULL;
 }
 
-/* Signals go to the caller's thread, save those that a fault in the thread itself raises. */
-static void block_signals(sigset_t *old) {
-    static const int faults[] = {SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT};
-    sigset_t all;
-    sigfillset(&all);
-    for (size_t i = 0; i < OQ_COUNT(faults); i++)
-        sigdelset(&all, faults[i]);
-    pthread_sigmask(SIG_BLOCK, &all, old);
-}
-
 /* The threads and their arguments share one allocation. */
 static struct seat *seats_of(const oq_pool *p) {
     return (struct seat *)(void *)(p->threads + (p->n_workers - 1));
 }
 
 static void start_threads(oq_pool *p) {
-    sigset_t old;
-    block_signals(&old);
+    oq_signals was;
+    oq_os_quiet(&was); /* signals go to the caller's thread */
     for (unsigned i = 0; i + 1 < p->n_workers; i++) {
         struct seat *seat = &seats_of(p)[i];
         *seat = (struct seat){p, i + 1};
@@ -112,7 +103,7 @@ static void start_threads(oq_pool *p) {
             break; /* fewer threads do the same work */
         p->n_threads++;
     }
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    oq_os_loud(&was);
 }
 
 onq_code oq_pool_new(const onq_env *env, oq_pool **out, onq_error *err) {

@@ -7,6 +7,13 @@
 
 #include <stdarg.h>
 
+bool oq_str_contains(oq_str s, oq_str part) {
+    for (size_t i = 0; i + part.n <= s.n; i++)
+        if (part.n == 0 || memcmp(s.p + i, part.p, part.n) == 0)
+            return true;
+    return false;
+}
+
 bool oq_str_starts(oq_str s, oq_str prefix) {
     return s.n >= prefix.n && oq_str_eq((oq_str){s.p, prefix.n}, prefix);
 }

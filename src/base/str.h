@@ -31,6 +31,7 @@ static inline bool oq_str_eq(oq_str a, oq_str b) {
 static inline bool oq_str_is(oq_str a, const char *c) {
     return oq_str_eq(a, oq_str_of(c));
 }
+bool oq_str_contains(oq_str s, oq_str part);
 bool oq_str_starts(oq_str s, oq_str prefix);
 bool oq_str_ends(oq_str s, oq_str suffix);
 /* Bytewise order, as memcmp. */

@@ -7,8 +7,6 @@
 #include "calibrate/runner.h"
 #include "calibrate/select.h"
 
-#include <unistd.h>
-
 /* ---- tensors ---- */
 
 /* Parts and checkpoints hold what each tensor has by itself. */
@@ -101,7 +99,7 @@ static onq_code resume(oq_runner *r, onq_error *err) {
     oq_collector c;
     oq_partial_meta m;
     r->saved_at = oq_seconds();
-    if (path == NULL || (access(path, F_OK) != 0 && errno == ENOENT))
+    if (path == NULL || (!oq_os_may(path, OQ_IS_THERE) && errno == ENOENT))
         return ONQ_OK;
     OQ_TRY(oq_partial_load(&c, &m, r->env, path, err));
     const bool counts = r->part == NULL || !r->part->range_only;

@@ -587,7 +587,7 @@ static onq_code ask_lanes(void *ctx, uint64_t at, unsigned *n, onq_error *err) {
     passing *p = ctx;
     oq_runner *r = p->r;
     if (r->n_lanes == 0)
-        p->before = oq_flight_resident();
+        p->before = oq_os_resident();
     if (r->n_lanes <= 1 || p->to - at <= 1 || is_recorded(r, at))
         return ONQ_OK;
     for (unsigned i = 1; i < r->n_lanes; i++)

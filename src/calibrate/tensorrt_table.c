@@ -8,8 +8,6 @@
 
 #include "base/text/number_text.h"
 
-#include <sys/stat.h>
-
 typedef struct entry {
     oq_str name;
     char value[OQ_NUMBER_TEXT]; /* Python's text of the greater of highest and lowest */
@@ -164,7 +162,7 @@ onq_code oq_table_write(const oq_ranges *r, const onq_env *env, const char *fold
     memset(outs, 0, OQ_TABLE_FILES * sizeof *outs);
     oq_arena_init(&scratch, &env->alloc);
     OQ_GO(make_entries(r, &scratch, &list, err));
-    if (mkdir(folder, 0777) != 0 && errno != EEXIST) {
+    if (!oq_os_make_folder(folder) && errno != EEXIST) {
         rc = oq_fail_errno(err, ONQ_E_WRITE, errno, "%s: the folder cannot be made", folder);
         goto done;
     }

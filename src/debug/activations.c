@@ -292,7 +292,7 @@ static onq_code fold_sample(void *ctx, const oq_turn *t, onq_error *err) {
 static onq_code ask_lanes(void *ctx, uint64_t at, unsigned *n, onq_error *err) {
     running *r = ctx;
     if (at == 0)
-        r->before = oq_flight_resident();
+        r->before = oq_os_resident();
     if (at == 1)
         OQ_TRY(open_others(r, r->before, err));
     if (r->n_lanes == 1 || oq_moments_pending(r->d))

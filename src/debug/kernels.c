@@ -8,21 +8,14 @@
  */
 #include "debug/debug.h"
 
-#if defined(__x86_64__)
-#include <cpuid.h>
-#endif
+#include "base/system/cpu.h"
 
 #define GAP          3.0 /* dB between both runs that are worth a word */
 #define LAYERS_SHOWN 20
 
 bool oq_debug_sums_saturate_here(void) {
 #if defined(__x86_64__)
-    unsigned a = 0, b = 0, c = 0, d = 0;
-    if (__get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (c & (1u << 11)) != 0)
-        return false; /* AVX512_VNNI */
-    if (__get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a & (1u << 4)) != 0)
-        return false; /* AVX_VNNI */
-    return true;
+    return !oq_cpu_has(OQ_CPU_AVX512_VNNI) && !oq_cpu_has(OQ_CPU_AVX_VNNI);
 #else
     return false;
 #endif

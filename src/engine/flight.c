@@ -5,8 +5,6 @@
 
 #include "onnx/operators.h"
 
-#include <unistd.h>
-
 unsigned oq_flight_lanes(const onq_env *env, uint64_t one, uint64_t memory) {
     const unsigned threads = oq_env_threads(env),
                    most = threads < OQ_FLIGHT_LANES ? threads : OQ_FLIGHT_LANES;
@@ -16,23 +14,11 @@ unsigned oq_flight_lanes(const onq_env *env, uint64_t one, uint64_t memory) {
 
 onq_code oq_flight_decide(const onq_env *env, const oq_model *m, unsigned jobs, uint64_t before,
                           uint64_t memory, unsigned *lanes, onq_error *err) {
-    const uint64_t now = oq_flight_resident();
+    const uint64_t now = oq_os_resident();
     bool random = false;
     OQ_TRY(oq_model_is_random(m, &random, err));
     *lanes = jobs > 0 ? jobs : oq_flight_lanes(env, now > before ? now - before : 0, memory);
     if (random || *lanes > OQ_FLIGHT_LANES)
         *lanes = random ? 1 : OQ_FLIGHT_LANES;
     return ONQ_OK;
-}
-
-uint64_t oq_flight_resident(void) {
-    unsigned long long pages = 0;
-    const long size = sysconf(_SC_PAGESIZE);
-    FILE *f = fopen("/proc/self/statm", "re");
-    if (f == NULL)
-        return 0;
-    if (fscanf(f, "%*u %llu", &pages) != 1)
-        pages = 0;
-    fclose(f);
-    return size > 0 ? pages * (uint64_t)size : 0;
 }

@@ -17,5 +17,3 @@ onq_code oq_flight_decide(const onq_env *env, const oq_model *m, unsigned jobs, 
 /* How many samples may run at once so that their activations take no more than `memory`, given the
  * resident bytes that one of them added; at least 1, at most the threads of the environment. */
 unsigned oq_flight_lanes(const onq_env *env, uint64_t one, uint64_t memory);
-/* Resident bytes of this process now; 0 where the system does not say. */
-uint64_t oq_flight_resident(void);

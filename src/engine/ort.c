@@ -105,11 +105,26 @@ static onq_code add_provider(const oq_ort_api *api, OrtSessionOptions *o, const 
     return oq_ort_check(api, s, err, "provider '%s' cannot be used, %s", name, have);
 }
 
+/* A path in the letters that the runtime takes on this system. */
+typedef struct runtime_path {
+    wchar_t room[OQ_PATH_MAX];
+} runtime_path;
+
+static onq_code to_runtime(const char *path, runtime_path *room, const void **out, onq_error *err) {
+    *out = oq_os_runtime_path(path, room, sizeof *room);
+    return *out != NULL ? ONQ_OK
+                        : oq_fail(err, ONQ_E_PATH, "%s: ONNX Runtime cannot take this path", path);
+}
+
 static onq_code add_custom_ops(const oq_ort_api *api, OrtSessionOptions *o,
                                const oq_session_options *so, onq_error *err) {
-    for (size_t i = 0; i < so->n_custom_ops; i++)
-        OQ_TRY(oq_ort_check(api, api->RegisterCustomOpsLibrary_V2(o, so->custom_ops[i]), err,
+    for (size_t i = 0; i < so->n_custom_ops; i++) {
+        runtime_path room;
+        const void *path = NULL;
+        OQ_TRY(to_runtime(so->custom_ops[i], &room, &path, err));
+        OQ_TRY(oq_ort_check(api, api->RegisterCustomOpsLibrary_V2(o, path), err,
                             "custom operators '%s'", so->custom_ops[i]));
+    }
     return ONQ_OK;
 }
 
@@ -194,9 +209,13 @@ static onq_code set_options(ort_session *s, OrtSessionOptions *o, const oq_sessi
                             err, "options"));
     if (so->alone)
         OQ_TRY(oq_ort_workers_hold(&s->workers, api, &s->base.engine->env->alloc, o, err));
-    if (so->save_optimized != NULL)
-        OQ_TRY(oq_ort_check(api, api->SetOptimizedModelFilePath(o, so->save_optimized), err,
+    if (so->save_optimized != NULL) {
+        runtime_path room;
+        const void *path = NULL;
+        OQ_TRY(to_runtime(so->save_optimized, &room, &path, err));
+        OQ_TRY(oq_ort_check(api, api->SetOptimizedModelFilePath(o, path), err,
                             "optimised model '%s'", so->save_optimized));
+    }
     if (so->save_external != NULL)
         OQ_TRY(oq_ort_check(
             api,
@@ -295,10 +314,13 @@ static onq_code create_session(ort_session *s, const oq_session_options *so, onq
     onq_code rc = set_options(s, o, so, err);
     if (rc == ONQ_OK && is_plain_file(so)) {
         rc = oq_session_check_functions(so->model, err);
+        runtime_path room;
+        const void *path = NULL;
         if (rc == ONQ_OK)
-            rc = oq_ort_check(
-                api, api->CreateSession(s->engine->ort_env, so->model->path, o, &s->handle), err,
-                "the model was refused");
+            rc = to_runtime(so->model->path, &room, &path, err);
+        if (rc == ONQ_OK)
+            rc = oq_ort_check(api, api->CreateSession(s->engine->ort_env, path, o, &s->handle), err,
+                              "the model was refused");
     } else if (rc == ONQ_OK) {
         rc = create_from_graph(s, o, so, err);
     }

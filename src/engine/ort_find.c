@@ -6,15 +6,9 @@
  */
 #include "engine/ort_api.h"
 
-#include <dirent.h>
-#include <dlfcn.h>
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/stat.h>
-#include <unistd.h>
+#include "base/system/file.h"
 
-#define LIBRARY "libonnxruntime.so"
+#include <ctype.h>
 
 typedef struct search {
     oq_arena *arena;
@@ -29,99 +23,93 @@ static void note_tried(search *s, const char *what) {
     oq_buf_adds(&s->tried, what);
 }
 
-/* Which of two names in one folder to take: the longer has the full version, then the later
- * version. */
+/* Which of two names in one folder to take: the later version, and the longer has the full one. */
 static bool is_better_name(const char *a, const char *b) {
-    if (b[0] == '\0')
-        return true;
-    return strverscmp(a, b) > 0;
+    while (*a != '\0' && *b != '\0') {
+        if (isdigit((unsigned char)*a) && isdigit((unsigned char)*b)) {
+            char *a_end, *b_end;
+            const unsigned long x = strtoul(a, &a_end, 10), y = strtoul(b, &b_end, 10);
+            if (x != y)
+                return x > y;
+            a = a_end;
+            b = b_end;
+        } else if (*a != *b) {
+            return *a > *b;
+        } else {
+            a++;
+            b++;
+        }
+    }
+    return *a != '\0';
+}
+
+/* "libonnxruntime.so", "libonnxruntime.so.1.31.1" */
+static bool is_library(const char *name) {
+    const oq_str all = oq_str_of(name), stem = oq_str_of(oq_os_runtime.stem),
+                 tail = oq_str_of(oq_os_runtime.tail);
+    return all.n >= stem.n + tail.n && oq_str_starts(all, stem) && oq_str_ends(all, tail) &&
+           (all.n == stem.n + tail.n || name[stem.n] == '.');
 }
 
 /* The library in a folder; *out is NULL when it has none. */
 static onq_code find_in_folder(search *s, const char *folder, const char **out, onq_error *err) {
-    DIR *d = opendir(folder);
+    oq_listing *l = oq_os_list(folder);
     *out = NULL;
-    if (d == NULL && (errno == EMFILE || errno == ENFILE || errno == ENOMEM))
+    if (l == NULL && (errno == EMFILE || errno == ENFILE || errno == ENOMEM))
         return oq_fail_errno(err, ONQ_E_OPEN, errno, "folder '%s'", folder);
-    if (d == NULL)
+    if (l == NULL)
         return ONQ_OK;
-    char best[256] = "";
-    for (const struct dirent *e = readdir(d); e != NULL; e = readdir(d)) {
-        const size_t n = strlen(e->d_name);
-        const char next = strncmp(e->d_name, LIBRARY, sizeof LIBRARY - 1) == 0
-                              ? e->d_name[sizeof LIBRARY - 1]
-                              : 'x';
-        if (n < sizeof best && (next == '\0' || next == '.') && is_better_name(e->d_name, best))
-            memcpy(best, e->d_name, n + 1);
-    }
-    closedir(d);
+    char best[OQ_NAME_MAX + 1] = "";
+    for (const char *name = oq_os_list_next(l); name != NULL; name = oq_os_list_next(l))
+        if (strlen(name) < sizeof best && is_library(name) && is_better_name(name, best))
+            memcpy(best, name, strlen(name) + 1);
+    oq_os_list_close(l);
     if (best[0] == '\0')
         return ONQ_OK;
-    *out = oq_str_format(s->arena, "%s/%s", folder, best).p;
+    *out = oq_path_join(s->arena, folder, best);
     return *out != NULL ? ONQ_OK : oq_fail_nomem(err);
 }
 
 static onq_code open_library(search *s, const char *path, onq_error *err) {
-    s->handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (s->handle == NULL) {
-        const char *why = dlerror();
-        return oq_fail(err, ONQ_E_RUNTIME, "ONNX Runtime '%s' cannot be loaded: %s", path,
-                       why != NULL ? why : "no reason given");
-    }
+    char why[512];
+    s->handle = oq_os_library(path, why, sizeof why);
+    if (s->handle == NULL)
+        return oq_fail(err, ONQ_E_RUNTIME, "ONNX Runtime '%s' cannot be loaded: %s", path, why);
     s->path = path;
     return ONQ_OK;
 }
 
 /* A library or a folder that the user named; `who` is the option or the variable. */
 static onq_code open_named(search *s, const char *path, const char *who, onq_error *err) {
-    struct stat st;
-    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
+    if (oq_os_is_folder(path)) {
         const char *found = NULL;
         OQ_TRY(find_in_folder(s, path, &found, err));
         if (found == NULL)
-            return oq_fail(err, ONQ_E_RUNTIME, "%s: no %s* in the folder '%s'", who, LIBRARY, path);
+            return oq_fail(err, ONQ_E_RUNTIME, "%s: no %s* in the folder '%s'", who,
+                           oq_os_runtime.stem, path);
         return open_library(s, found, err);
     }
     onq_code rc = open_library(s, path, err);
     return rc == ONQ_OK ? rc : oq_error_in(err, rc, "%s", who);
 }
 
-/* The path of the running program, or of this library when `own` is set, into text; false when
- * unknown. */
-static bool home_path(bool own, char *text, size_t cap) {
-    if (own) {
-        Dl_info info;
-        static const char mark = 0; /* any address inside the library will do */
-        if (dladdr(&mark, &info) == 0 || info.dli_fname == NULL || strlen(info.dli_fname) >= cap)
-            return false;
-        memcpy(text, info.dli_fname, strlen(info.dli_fname) + 1);
-        return true;
-    }
-    const ssize_t n = readlink("/proc/self/exe", text, cap - 1);
-    if (n <= 0)
-        return false;
-    text[n] = '\0';
-    return true;
-}
-
-/* Its folder, links resolved; *out is NULL when unknown. */
+/* The folder of the running program, or of this library when `own` is set, links resolved; *out is
+ * NULL when unknown. */
 static onq_code home_folder(search *s, bool own, const char **out, onq_error *err) {
-    char text[4096];
+    static const char mark = 0; /* any address inside the library will do */
+    char text[OQ_PATH_MAX], real[OQ_PATH_MAX];
     *out = NULL;
-    char *real = home_path(own, text, sizeof text) ? realpath(text, NULL) : NULL;
-    const char *slash = real != NULL ? strrchr(real, '/') : NULL;
-    onq_code rc = ONQ_OK;
-    if (slash != NULL) {
-        *out = oq_arena_strdup(s->arena, real, slash == real ? 1 : (size_t)(slash - real));
-        rc = *out != NULL ? ONQ_OK : oq_fail_nomem(err);
-    }
-    free(real);
-    return rc;
+    if (!(own ? oq_os_library_path(&mark, text) : oq_os_program_path(text)) ||
+        !oq_os_real_path(text, real))
+        return ONQ_OK;
+    const oq_str folder = oq_path_folder(real);
+    *out = oq_arena_strdup(s->arena, folder.p, folder.n);
+    return *out != NULL ? ONQ_OK : oq_fail_nomem(err);
 }
 
 /* Where set-up and installation put it, seen from the program and from the library. */
 static onq_code open_installed(search *s, onq_error *err) {
-    static const char *const places[] = {"runtime", "onq", "../lib/onq", "../onq"};
+    const char *const *places = oq_os_runtime.places;
     const char *last = NULL;
     for (int own = 0; own < 2; own++) {
         const char *home = NULL;
@@ -129,8 +117,8 @@ static onq_code open_installed(search *s, onq_error *err) {
         if (home == NULL || (last != NULL && strcmp(home, last) == 0))
             continue;
         last = home;
-        for (size_t i = 0; i < OQ_COUNT(places); i++) {
-            const char *folder = oq_str_format(s->arena, "%s/%s", home, places[i]).p;
+        for (size_t i = 0; places[i] != NULL; i++) {
+            const char *folder = oq_path_join(s->arena, home, places[i]);
             if (folder == NULL)
                 return oq_fail_nomem(err);
             const char *found = NULL;
@@ -143,14 +131,18 @@ static onq_code open_installed(search *s, onq_error *err) {
     return ONQ_OK;
 }
 
-static void open_from_loader(search *s) {
-    static const char *const names[] = {LIBRARY "." OQ_ORT_RELEASE_TEXT, LIBRARY ".1", LIBRARY};
-    for (size_t i = 0; i < OQ_COUNT(names) && s->handle == NULL; i++) {
-        s->handle = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
-        s->path = names[i];
+static onq_code open_from_loader(search *s, onq_error *err) {
+    static const char *const versions[] = {"." OQ_ORT_RELEASE_TEXT, ".1", ""};
+    for (size_t i = 0; i < OQ_COUNT(versions) && s->handle == NULL; i++) {
+        s->path =
+            oq_str_format(s->arena, "%s%s%s", oq_os_runtime.stem, versions[i], oq_os_runtime.tail)
+                .p;
+        OQ_TRY_ALLOC(s->path != NULL, err);
+        s->handle = oq_os_library(s->path, NULL, 0);
     }
     if (s->handle == NULL)
         note_tried(s, "the loader's path");
+    return ONQ_OK;
 }
 
 static onq_code find_library(search *s, const char *path, onq_error *err) {
@@ -160,17 +152,20 @@ static onq_code find_library(search *s, const char *path, onq_error *err) {
     if (variable != NULL && variable[0] != '\0')
         return open_named(s, variable, "ONQ_ONNXRUNTIME", err);
     OQ_TRY(open_installed(s, err));
-    if (s->handle == NULL)
-        open_from_loader(s);
+    if (s->handle == NULL && oq_os_runtime.loader)
+        OQ_TRY(open_from_loader(s, err));
     if (s->handle != NULL)
         return ONQ_OK;
+    char file[64];
+    snprintf(file, sizeof file, "%s%s%s", oq_os_runtime.stem,
+             oq_os_runtime.versioned ? "." OQ_ORT_RELEASE_TEXT : "", oq_os_runtime.tail);
     return oq_fail(err, ONQ_E_RUNTIME,
-                   "ONNX Runtime was not found: no " LIBRARY " in %.500s (run make setup; or "
-                   "`pip download --no-deps onnxruntime==" OQ_ORT_RELEASE_TEXT
-                   "`, unzip the wheel, and "
-                   "name onnxruntime/capi/" LIBRARY "." OQ_ORT_RELEASE_TEXT
-                   " with --onnxruntime or ONQ_ONNXRUNTIME)",
-                   s->tried.p != NULL ? s->tried.p : "");
+                   "ONNX Runtime was not found: no %s%s in %.500s (run make setup; or `pip "
+                   "download --no-deps onnxruntime==" OQ_ORT_RELEASE_TEXT
+                   "`, unzip the wheel, and name onnxruntime/capi/%s with --onnxruntime or "
+                   "ONQ_ONNXRUNTIME)",
+                   oq_os_runtime.stem, oq_os_runtime.tail, s->tried.p != NULL ? s->tried.p : "",
+                   file);
 }
 
 /* The runtime's entry point: two functions, the table and the version. */
@@ -191,7 +186,7 @@ static long minor_version(const char *text) {
 static onq_code take_table(search *s, oq_ort_api *api, onq_error *err) {
     typedef const api_base *(*entry_fn)(void);
     entry_fn entry = NULL;
-    void *symbol = dlsym(s->handle, "OrtGetApiBase");
+    void *symbol = oq_os_symbol(s->handle, "OrtGetApiBase");
     memcpy(&entry, &symbol, sizeof entry);
     const api_base *base = entry != NULL ? entry() : NULL;
     if (base == NULL)

@@ -10,8 +10,6 @@
 #include "onnx/operators.h"
 #include "onnx/tensor.h"
 
-#include <sys/stat.h>
-
 /* Smaller payloads stay in the graph: shape inference in the runtime reads them there. */
 #define MIN_OUTSIDE 4096
 /* What a protobuf message may have. */
@@ -48,14 +46,10 @@ typedef struct placer {
 static const char *real_path(placer *p, const oq_file *f) {
     if (f->path == NULL)
         return NULL;
-    char *real = realpath(f->path, NULL);
-    struct stat st;
-    const char *copy = NULL;
-    if (real != NULL && stat(real, &st) == 0 && (uint64_t)st.st_dev == f->dev &&
-        (uint64_t)st.st_ino == f->ino)
-        copy = oq_arena_strdup(&p->g->arena, real, strlen(real));
-    free(real);
-    return copy;
+    char real[OQ_PATH_MAX];
+    return oq_os_real_path(f->path, real) && oq_file_is(f, real)
+               ? oq_arena_strdup(&p->g->arena, real, strlen(real))
+               : NULL;
 }
 
 static onq_code file_number(placer *p, const oq_file *f, uint32_t *out, onq_error *err) {
@@ -81,13 +75,13 @@ static size_t common_folder(const placer *p) {
             continue;
         if (first == NULL) {
             first = real;
-            n = (size_t)(strrchr(real, '/') - real);
+            n = (size_t)(oq_path_last(real) - real) - 1;
             continue;
         }
         size_t same = 0;
         while (same < n && real[same] == first[same])
             same++;
-        /* Both must have a slash there, else the last name matches in part only. */
+        /* Real paths have slashes on every system. Both must have one there, else the last name matches in part only. */
         while (same > 0 && !(first[same] == '/' && real[same] == '/'))
             same--;
         n = same;

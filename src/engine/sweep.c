@@ -464,7 +464,7 @@ static onq_code ask_lanes(sweeping *w, unsigned *n, onq_error *err) {
     if (s->wide.model == NULL)
         return ONQ_OK;
     if (w->taken == s->from)
-        w->before = oq_flight_resident();
+        w->before = oq_os_resident();
     if (w->taken == s->from || w->asked || end_of(s) == w->taken + 1)
         return ONQ_OK;
     w->asked = true;

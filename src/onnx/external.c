@@ -60,11 +60,12 @@ static onq_code ext_open(oq_model *m, oq_str location, const oq_file **out, onq_
     OQ_TRY_ALLOC(x != NULL, err);
     x->location = location;
     OQ_TRY(ext_ask(m, location, &x->file, err));
-    if (x->file.p == NULL && m->dir.fd < 0)
+    if (x->file.p == NULL && m->dir.handle == OQ_NO_HANDLE)
         return oq_fail(err, ONQ_E_PATH, "external data '%.*s' of a model that has no folder",
                        OQ_STR(location));
     if (x->file.p == NULL)
-        OQ_TRY(oq_dir_file(&m->dir, m->root.fd >= 0 ? &m->root : NULL, location, &x->file, err));
+        OQ_TRY(oq_dir_file(&m->dir, m->root.handle != OQ_NO_HANDLE ? &m->root : NULL, location,
+                           &x->file, err));
     if (!OQ_PUSH(&m->arena, &m->ext, x)) {
         oq_file_close(&x->file);
         return oq_fail_nomem(err);

@@ -18,7 +18,7 @@ static onq_code model_alloc(onq_env *env, oq_model **out, onq_error *err) {
     oq_model *m = oq_calloc(&env->alloc, 1, sizeof *m);
     OQ_TRY_ALLOC(m != NULL, err);
     m->env = env;
-    m->dir.fd = m->root.fd = m->file.fd = -1;
+    m->dir.handle = m->root.handle = m->file.handle = OQ_NO_HANDLE;
     oq_arena_init(&m->arena, &env->alloc);
     oq_map_init(&m->ext_map, &m->arena);
     *out = m;

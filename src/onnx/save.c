@@ -10,8 +10,6 @@
 #include "onnx/graph.h"
 #include "onnx/tensor.h"
 
-#include <sys/stat.h>
-
 #define MAX_PROTO      ((uint64_t)INT32_MAX)
 #define THRESHOLD_AUTO 1024
 /* Ranges of a mapped file from this size on go by copy_file_range. */
@@ -244,11 +242,6 @@ static onq_code swap_external(writer *w, oq_tensor *t, const oq_place *place, on
 
 /* ---- external data ---- */
 
-static const char *base_name(const char *path) {
-    const char *slash = strrchr(path, '/');
-    return slash != NULL ? slash + 1 : path;
-}
-
 /* Data may replace what the model was read from only where the model itself is replaced. */
 static onq_code check_data(const writer *w, const char *model_path, const char *path,
                            onq_error *err) {
@@ -264,13 +257,14 @@ static onq_code check_data(const writer *w, const char *model_path, const char *
 }
 
 static onq_code open_data(writer *w, const char *model_path, oq_str location, onq_error *err) {
-    const int folder = (int)(base_name(model_path) - model_path);
+    const int folder = (int)(oq_path_last(model_path) - model_path);
     const oq_str path = oq_str_format(&w->scratch, "%.*s%s", folder, model_path,
                                       oq_str_cstr(&w->scratch, location));
-    OQ_TRY_ALLOC(path.p != NULL && OQ_PUSH(&w->scratch, &w->data, (oq_out){.fd = -1}), err);
+    OQ_TRY_ALLOC(path.p != NULL && OQ_PUSH(&w->scratch, &w->data, (oq_out){.handle = OQ_NO_HANDLE}),
+                 err);
     oq_out *out = &w->data.v[w->data.n - 1];
     if (w->opts.memory != NULL)
-        return oq_out_open_memory(out, &w->m->env->alloc, base_name(path.p), err);
+        return oq_out_open_memory(out, &w->m->env->alloc, oq_path_last(path.p), err);
     OQ_TRY(check_data(w, model_path, path.p, err));
     return oq_out_open(out, &w->m->env->alloc, path.p, err);
 }
@@ -366,16 +360,16 @@ static onq_code place_all(writer *w, const char *path, onq_error *err) {
     if (w->opts.external == OQ_EXTERNAL_ONE) {
         c.location = w->opts.location != NULL
                          ? oq_str_of(w->opts.location)
-                         : oq_str_format(&w->scratch, "%s.data", base_name(path));
+                         : oq_str_format(&w->scratch, "%s.data", oq_path_last(path));
         OQ_TRY_ALLOC(c.location.p != NULL, err);
         if (c.location.n == 0 || memchr(c.location.p, '/', c.location.n) != NULL ||
-            oq_str_is(c.location, base_name(path)))
+            oq_str_is(c.location, oq_path_last(path)))
             return oq_fail(
                 err, ONQ_E_CONFIG,
                 "external data location '%.*s' must be the name of a file in the model's folder",
                 OQ_STR(c.location));
     }
-    OQ_TRY_ALLOC(oq_map_put(&w->locations, oq_str_of(base_name(path)), 0), err);
+    OQ_TRY_ALLOC(oq_map_put(&w->locations, oq_str_of(oq_path_last(path)), 0), err);
     OQ_TRY(oq_walk_tensors(w->m, place_tensor, &c, err));
     if (w->place_end == 0)
         return ONQ_OK;
@@ -417,7 +411,7 @@ static onq_code write_model(writer *w, const char *path, onq_error *err) {
         oq_info(
             w->m->env,
             "%s: %.2f GB are more than the 2 GB a model file may have; the weights go to %s.data",
-            path, (double)size / 1e9, base_name(path));
+            path, (double)size / 1e9, oq_path_last(path));
         unswap(w);
         w->too_large = true;
         w->opts.external = OQ_EXTERNAL_ONE;
@@ -462,7 +456,7 @@ static onq_code commit(writer *w, onq_error *err) {
 }
 
 onq_code oq_model_save(oq_model *m, const char *path, const oq_save_options *opts, onq_error *err) {
-    writer w = {.m = m, .model = {.fd = -1}};
+    writer w = {.m = m, .model = {.handle = OQ_NO_HANDLE}};
     if (opts != NULL)
         w.opts = *opts;
     oq_arena_init(&w.scratch, &m->env->alloc);

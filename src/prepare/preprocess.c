@@ -6,8 +6,6 @@
 #include "onnx/graph.h"
 #include "onnx/tensor.h"
 
-#include <unistd.h>
-
 /* A message of protobuf ends at 2 GB; the graph around the weights needs some of it. */
 #define MAX_INLINE ((uint64_t)1900 * 1000 * 1000)
 
@@ -108,12 +106,11 @@ static onq_code open_external(void *ctx, oq_tensor *t, bool in_attribute, onq_er
 static onq_code optimize_external(oq_engine *e, oq_session_options *so, const char *near,
                                   oq_model **out, onq_error *err) {
     OQ_SCRATCH(a, &e->env->alloc);
-    const char *slash = strrchr(near, '/');
-    const int dir_n = slash != NULL ? (int)(slash - near + 1) : 0;
+    const int dir_n = (int)(oq_path_last(near) - near);
     const oq_str folder = oq_str_format(&a, "%.*s.onq-XXXXXX", dir_n, near);
     onq_code rc = folder.p == NULL ? oq_fail_nomem(err) : ONQ_OK;
-    char *made = NULL;
-    if (rc == ONQ_OK && (made = mkdtemp((char *)(uintptr_t)folder.p)) == NULL)
+    char *made = (char *)(uintptr_t)folder.p;
+    if (rc == ONQ_OK && !oq_os_make_temp_folder(made))
         rc = oq_fail_errno(err, ONQ_E_WRITE, errno, "%s: a temporary folder cannot be made",
                            folder.p);
     if (rc == ONQ_OK) {
@@ -129,10 +126,10 @@ static onq_code optimize_external(oq_engine *e, oq_session_options *so, const ch
         if (rc == ONQ_OK)
             rc = oq_walk_tensors(m, open_external, m, err);
         if (model.p != NULL)
-            (void)unlink(model.p);
+            (void)oq_os_remove(model.p);
         if (data.p != NULL)
-            (void)unlink(data.p);
-        (void)rmdir(made);
+            (void)oq_os_remove(data.p);
+        (void)oq_os_remove_folder(made);
         if (rc == ONQ_OK)
             *out = m;
         else

@@ -16,8 +16,6 @@
 #include "samples/files/tar.h"
 #include "samples/source_private.h"
 
-#include <unistd.h>
-
 #define MAX_MEMBER (4ull << 30)
 #define AT_ONCE    (4ull << 20) /* memory for what a stream promises before any of it has come */
 
@@ -125,7 +123,7 @@ static onq_code open_set(stream_feed *f, bool is_npz, const char *const *names,
     oq_file *files = OQ_NEW_ARRAY(&f->set, oq_file, n + 1);
     onq_code rc = files != NULL ? ONQ_OK : oq_fail_nomem(err);
     for (size_t i = 0; files != NULL && i < n; i++)
-        files[i] = (oq_file){.fd = -1};
+        files[i] = (oq_file){.handle = OQ_NO_HANDLE};
     for (size_t i = 0; rc == ONQ_OK && i < n; i++)
         if (names[i] != NULL)
             rc = oq_file_borrow(&files[i], &f->env->alloc, names[i], bytes[i].p, bytes[i].n, err);
@@ -201,7 +199,7 @@ static onq_code next_group(stream_feed *f, bool *more, onq_error *err) {
 
 /* Which sequence the file belongs to. */
 static onq_code find_place(stream_feed *f, const char *name, onq_error *err) {
-    const char *slash = strrchr(name, '/');
+    const char *slash = strrchr(name, '/'); /* of tar: the same on every system */
     const char *file = slash != NULL ? slash + 1 : name;
     const oq_str folder = {name, (size_t)(file - name)};
     const bool is_step = f->like.may_lack != NULL && strncmp(file, "step", 4) == 0;
@@ -306,7 +304,7 @@ static onq_code stream_next(oq_feed *base, uint64_t number, oq_arena *a, oq_name
 static onq_code stream_rewind(oq_feed *base, onq_error *err) {
     stream_feed *f = (stream_feed *)base;
     close_set(f);
-    if (lseek(f->pipe.fd, 0, SEEK_SET) != 0)
+    if (!oq_os_rewind(f->pipe.handle))
         return oq_fail(err, ONQ_E_READ, "%s: cannot be read again", f->base.text);
     f->begun = f->pipe.ended = false;
     f->n_groups = f->n_arrays = f->sequence = f->step = 0;
@@ -394,7 +392,7 @@ onq_code oq_feed_open_stream(onq_env *env, const char *spec, const oq_model *m,
     f->env = env;
     f->base.next = stream_next;
     f->base.close = stream_close;
-    f->pipe.fd = -1;
+    f->pipe.handle = OQ_NO_HANDLE;
     oq_buf_init(&f->folder, &env->alloc);
     oq_arena_init(&f->arena, &env->alloc);
     oq_arena_init(&f->set, &env->alloc);

@@ -7,13 +7,11 @@
  */
 #include "samples/source_private.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <strings.h>
-#include <sys/stat.h>
 
 /* The caller holds one slot, the others are ahead of it. */
 #define SLOTS 4
@@ -69,32 +67,24 @@ static int compare_names(const void *x, const void *y) {
 }
 
 onq_code oq_folder_list(oq_arena *a, const char *path, oq_folder *out, onq_error *err) {
-    DIR *d = opendir(path);
-    if (d == NULL)
+    oq_listing *l = oq_os_list(path);
+    if (l == NULL)
         return oq_fail_errno(err, ONQ_E_OPEN, errno, "%s: the folder cannot be read", path);
     OQ_VEC(const char *) names = {0};
     onq_code rc = ONQ_OK;
-    errno = 0;
-    for (const struct dirent *e = readdir(d); e != NULL && rc == ONQ_OK; e = readdir(d)) {
-        if (e->d_name[0] == '.')
-            continue;
-        const char *copy = oq_arena_strdup(a, e->d_name, strlen(e->d_name));
-        if (copy == NULL || !OQ_PUSH(a, &names, copy))
+    const char *name;
+    while (rc == ONQ_OK && (name = oq_os_list_next(l)) != NULL) {
+        const char *copy = name[0] != '.' ? oq_arena_strdup(a, name, strlen(name)) : NULL;
+        if (name[0] != '.' && (copy == NULL || !OQ_PUSH(a, &names, copy)))
             rc = oq_fail_nomem(err);
-        errno = 0;
     }
     if (rc == ONQ_OK && errno != 0)
         rc = oq_fail_errno(err, ONQ_E_READ, errno, "%s: the folder cannot be read", path);
-    closedir(d);
+    oq_os_list_close(l);
     if (names.n > 1)
         qsort(names.v, names.n, sizeof *names.v, compare_names);
     *out = (oq_folder){path, names.v, names.n};
     return rc;
-}
-
-const char *oq_folder_path(oq_arena *a, const char *path, const char *name) {
-    const size_t n = strlen(path);
-    return oq_str_format(a, n > 0 && path[n - 1] == '/' ? "%s%s" : "%s/%s", path, name).p;
 }
 
 bool oq_name_ends(const char *name, const char *end) {
@@ -137,7 +127,7 @@ static onq_code pick_paths(const oq_reader_setup *s, const oq_folder *f, bool (*
     for (size_t i = 0; i < f->n; i++) {
         if (!is(f->v[i]))
             continue;
-        v[*n] = oq_folder_path(s->arena, f->path, f->v[i]);
+        v[*n] = oq_path_join(s->arena, f->path, f->v[i]);
         if (v[(*n)++] == NULL)
             return oq_fail_nomem(err);
     }
@@ -168,7 +158,7 @@ static onq_code open_npy_folder(const oq_reader_setup *s, const oq_folder *f, oq
         if (!found)
             return oq_fail(err, ONQ_E_INVALID, "%s: no file '%s' for input '%.*s'", f->path, text,
                            OQ_STR(input));
-        paths[i] = oq_folder_path(s->arena, f->path, text);
+        paths[i] = oq_path_join(s->arena, f->path, text);
         OQ_TRY_ALLOC(paths[i] != NULL, err);
     }
     return oq_reader_open_npy(s, paths, out, err);
@@ -181,10 +171,9 @@ static onq_code open_folders(const oq_reader_setup *s, const oq_folder *f, oq_re
     size_t n = 0;
     OQ_TRY_ALLOC(paths != NULL, err);
     for (size_t i = 0; i < f->n; i++) {
-        struct stat st;
-        paths[n] = oq_folder_path(s->arena, f->path, f->v[i]);
+        paths[n] = oq_path_join(s->arena, f->path, f->v[i]);
         OQ_TRY_ALLOC(paths[n] != NULL, err);
-        n += stat(paths[n], &st) == 0 && S_ISDIR(st.st_mode);
+        n += oq_os_is_folder(paths[n]);
     }
     if (n > 0 && s->o->may_lack != NULL)
         return oq_reader_open_sequences(s, f->path, paths, n, out, err);
@@ -295,12 +284,12 @@ static onq_code open_reader(const oq_reader_setup *s, oq_reader **out, onq_error
         return ONQ_OK;
     }
     const char *path = oq_arena_strdup(s->arena, spec, strlen(spec));
-    struct stat st;
+    oq_file_info info;
     OQ_TRY_ALLOC(path != NULL, err);
-    if (stat(path, &st) != 0)
+    if (!oq_os_info_of(path, &info))
         return oq_fail_errno(err, ONQ_E_OPEN, errno, "--data %s", path);
-    return S_ISDIR(st.st_mode) ? oq_reader_open_folder(s, path, out, err)
-                               : open_file(s, path, out, err);
+    return info.kind == OQ_IS_FOLDER ? oq_reader_open_folder(s, path, out, err)
+                                     : open_file(s, path, out, err);
 }
 
 /* ---- one sample ---- */

@@ -125,16 +125,11 @@ static onq_code read_image(const image_reader *r, const char *path, oq_arena *a,
     return ONQ_OK;
 }
 
-static const char *file_name(const char *path) {
-    const char *slash = strrchr(path, '/');
-    return slash != NULL ? slash + 1 : path;
-}
-
 static onq_code read_sample(oq_reader *base, uint64_t number, oq_arena *a, oq_datum *inputs,
                             const char **name, onq_error *err) {
     image_reader *r = (image_reader *)base;
     int64_t *dims = OQ_NEW_ARRAY(a, int64_t, 4);
-    *name = file_name(r->paths[number * r->batch]);
+    *name = oq_path_last(r->paths[number * r->batch]);
     if (dims == NULL)
         return oq_fail_nomem(err);
     const int64_t c = r->channels, h = r->height, w = r->width;
@@ -156,7 +151,7 @@ static onq_code read_sample(oq_reader *base, uint64_t number, oq_arena *a, oq_da
     oq_arena scratch;
     for (uint64_t i = 0; i < r->batch; i++) {
         const char *path = r->paths[number * r->batch + i];
-        *name = file_name(path);
+        *name = oq_path_last(path);
         oq_arena_init(&scratch, &r->env->alloc);
         onq_code rc = read_image(r, path, &scratch, i, data, err);
         oq_arena_release(&scratch);

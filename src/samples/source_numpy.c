@@ -247,7 +247,7 @@ static onq_code open_file(numpy_reader *r, size_t i, const char *path, oq_file *
     if (r->given == NULL)
         return oq_file_open(out, &r->env->alloc, path, err);
     *out = r->given[i];
-    r->given[i] = (oq_file){.fd = -1};
+    r->given[i] = (oq_file){.handle = OQ_NO_HANDLE};
     return ONQ_OK;
 }
 
@@ -365,8 +365,7 @@ static onq_code read_sample(oq_reader *base, uint64_t number, oq_arena *a, oq_da
     const size_t at = find_set(r, number);
     const uint64_t k = number - r->first[at];
     const char *path = path_of(r, at);
-    const char *slash = strrchr(path, '/');
-    const char *file = slash != NULL ? slash + 1 : path;
+    const char *file = oq_path_last(path);
     *name = r->many ? oq_str_format(a, "%s sample %" PRIu64, file, k).p : file;
     if (*name == NULL)
         return oq_fail_nomem(err);

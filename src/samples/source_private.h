@@ -47,8 +47,6 @@ typedef struct oq_folder {
     size_t n;
 } oq_folder;
 onq_code oq_folder_list(oq_arena *a, const char *path, oq_folder *out, onq_error *err);
-/* "path/name" in the arena, NULL when out of memory. */
-const char *oq_folder_path(oq_arena *a, const char *path, const char *name);
 /* True if the name ends like this, in any case. */
 bool oq_name_ends(const char *name, const char *end);
 

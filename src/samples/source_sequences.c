@@ -53,7 +53,7 @@ static onq_code read_sample(oq_reader *base, uint64_t number, oq_arena *a, oq_da
                             const char **name, onq_error *err) {
     sequences_reader *r = (sequences_reader *)base;
     const size_t at = find_folder(r, number);
-    const char *slash = strrchr(r->folders[at], '/'), *file = NULL;
+    const char *file = NULL;
     *name = r->folders[at];
     base->place.number = number;
     base->place.sequence = at;
@@ -62,7 +62,7 @@ static onq_code read_sample(oq_reader *base, uint64_t number, oq_arena *a, oq_da
     OQ_TRY(open_folder(r, at, err));
     const onq_code rc = r->open->read(r->open, base->place.step, a, inputs, &file, err);
     if (file != NULL)
-        *name = oq_str_format(a, "%s/%s", slash != NULL ? slash + 1 : r->folders[at], file).p;
+        *name = oq_str_format(a, "%s/%s", oq_path_last(r->folders[at]), file).p;
     return *name != NULL ? rc : oq_fail_nomem(err);
 }
 

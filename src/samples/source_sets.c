@@ -8,7 +8,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 
 #define PREFIX "test_data_set_"
 
@@ -48,8 +47,7 @@ static set_name parse_set(const char *name) {
 }
 
 static bool is_folder(const char *path) {
-    struct stat st;
-    return path != NULL && stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+    return path != NULL && oq_os_is_folder(path);
 }
 
 /* The path of a file in a set. */
@@ -104,8 +102,7 @@ static void close_reader(oq_reader *base) {
 /* A surplus file is not an error: models lose inputs when weights stop being inputs. */
 static void warn_surplus(const oq_reader_setup *s, const sets_reader *r) {
     const char *path = file_in(s->arena, r->paths[0], s->inputs.n);
-    struct stat st;
-    if (path != NULL && stat(path, &st) == 0)
+    if (path != NULL && oq_os_may(path, OQ_IS_THERE))
         oq_warn(s->env, "%s is not used: the model has %zu inputs", path, s->inputs.n);
 }
 
@@ -136,13 +133,13 @@ onq_code oq_reader_open_sets(const oq_reader_setup *s, const oq_folder *f, oq_re
     size_t n = 0;
     for (size_t i = 0; i < f->n; i++)
         if (strncmp(f->v[i], PREFIX, sizeof PREFIX - 1) == 0 &&
-            is_folder(oq_folder_path(s->arena, f->path, f->v[i])))
+            is_folder(oq_path_join(s->arena, f->path, f->v[i])))
             sets[n++] = parse_set(f->v[i]);
     if (n > 1)
         qsort(sets, n, sizeof *sets, compare_sets);
     for (size_t i = 0; i < n; i++) {
         names[i] = sets[i].name;
-        paths[i] = oq_folder_path(s->arena, f->path, names[i]);
+        paths[i] = oq_path_join(s->arena, f->path, names[i]);
         OQ_TRY_ALLOC(paths[i] != NULL, err);
     }
     const char *text =

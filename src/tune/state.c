@@ -10,7 +10,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 
 #define FORMAT "onq auto 3"
 
@@ -55,11 +54,11 @@ static bool has_text(const json_t *root, const char *key, const char *text) {
 
 onq_code oq_state_open(oq_tune_state *s, const onq_env *env, const char *path, const char *job,
                        onq_error *err) {
-    struct stat st;
+    oq_file_info info;
     *s = (oq_tune_state){.path = path, .env = env};
     if (path == NULL)
         return ONQ_OK;
-    if (stat(path, &st) != 0)
+    if (!oq_os_info_of(path, &info))
         return begin(s, job, err);
     OQ_TRY(oq_json_read(&env->alloc, path, &s->root, err));
     s->rows = json_object_get(s->root, "rows");

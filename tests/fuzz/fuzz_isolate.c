@@ -59,9 +59,9 @@ static onq_options *make_options(onq_env *env, uint8_t bits, unsigned *given) {
 /* ---- the worker ---- */
 
 /* Makes room for what the caller says. */
-static onq_code drain(void *ctx, short events, onq_error *err) {
+static onq_code drain(void *ctx, bool to_write, onq_error *err) {
     char piece[4096];
-    (void)events;
+    (void)to_write;
     return recv(*(int *)ctx, piece, sizeof piece, MSG_DONTWAIT) > 0
                ? ONQ_OK
                : oq_fail(err, ONQ_E_READ, "the worker says no more");

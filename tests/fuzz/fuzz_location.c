@@ -5,6 +5,7 @@
  * Each byte of the input is a piece of a path (most random text would only be missing files). The
  * folder is made once and holds links in, up, out, absolute, in circles and through each other.
  */
+#include "base/os/os_posix.h"
 #include "base/system/file.h"
 
 #include <assert.h>
@@ -25,7 +26,7 @@ static const char *const pieces[] = {
 };
 
 static char top[] = "/tmp/onq-fuzz-XXXXXX";
-static int dir_fd = -1;
+static oq_handle folder = OQ_NO_HANDLE;
 static dev_t dev;
 static ino_t secret;
 static oq_dir model;
@@ -90,23 +91,24 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
     secret = st.st_ino;
     const onq_code rc = oq_dir_open(&model, oq_alloc_default(), "model", NULL);
     assert(rc == ONQ_OK);
-    dir_fd = model.fd;
+    folder = model.handle;
     const bool back = chdir(cwd) == 0;
     assert(back);
     return 0;
 }
 
 /* What a resolver says: the file (0 and the error when there is none). */
-static ino_t resolve(int (*resolver)(int, const char *), const char *location, int *error) {
+static ino_t resolve(oq_handle (*resolver)(oq_handle, const char *), const char *location,
+                     int *error) {
     struct stat st = {0};
     errno = 0;
-    const int fd = resolver(dir_fd, location);
+    const oq_handle fd = resolver(folder, location);
     *error = fd < 0 ? errno : 0;
     if (fd < 0)
         return 0;
-    const int failed = fstat(fd, &st);
+    const int failed = fstat((int)fd, &st);
     assert(failed == 0);
-    close(fd);
+    oq_os_close(fd);
     return st.st_ino;
 }
 
@@ -120,8 +122,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     }
     location[n] = '\0';
     int kernel_error, walk_error;
-    const ino_t by_kernel = resolve(oq_open_beneath, location, &kernel_error);
-    const ino_t by_walk = resolve(oq_open_beneath_walk, location, &walk_error);
+    const ino_t by_kernel = resolve(oq_os_open_beneath, location, &kernel_error);
+    const ino_t by_walk = resolve(oq_os_open_beneath_walk, location, &walk_error);
     /* The kernel may count links twice (it begins anew when a quick walk fails), so it gives up
      * earlier. */
     const bool gave_up = kernel_error == ELOOP;
@@ -137,7 +139,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     assert(rc == ONQ_OK || rc == ONQ_E_PATH || rc == ONQ_E_OPEN || rc == ONQ_E_MISSING);
     assert(rc == ONQ_OK || err.text[0] != '\0');
     if (rc == ONQ_OK) {
-        assert(f.ino == by_kernel && f.dev == dev && f.ino != secret);
+        assert(f.info.id == by_kernel && f.info.volume == dev && f.info.id != secret);
         oq_file_close(&f);
     }
     return 0;

@@ -29,7 +29,7 @@ static void read_member(oq_bytes *b) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     const int fd = memfd_create("npz", MFD_CLOEXEC);
     assert(fd >= 0 && write(fd, data, size) == (ssize_t)size);
-    const oq_file f = {.path = "npz", .fd = fd, .size = size};
+    const oq_file f = {.path = "npz", .handle = fd, .size = size};
     oq_arena a;
     oq_zip z;
     oq_arena_init(&a, oq_alloc_default());

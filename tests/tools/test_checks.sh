@@ -36,6 +36,33 @@ planted "a program that sees the insides" cli/args.c '#include "base/low.h"' 'a 
 planted "a public header that needs another" include/onq/onq.h '#include "base/low.h"' 'stands alone'
 planted "one name twice" src/onnx/low.c '#include <stdio.h>' 'more than one file'
 
+# what differs between systems
+cp "$ONQ_ROOT"/tools/check-systems.sh tools/
+foreign() { # FILE LINE WANTED — the check sees the line in the file, and not in src/base/os_some.c
+    [ ! -e "$1" ] || cp "$1" ../kept
+    echo "$2" >>"$1"
+    echo "$2" >src/base/os_some.c
+    if bash tools/check-systems.sh >../said; then
+        echo "check-systems does not see: $2"
+        exit 1
+    fi
+    grep -qF -- "$1" ../said && grep -qF -- "$3" ../said && ! grep -q os_some ../said ||
+        { echo "check-systems on $2 says:"; cat ../said; exit 1; }
+    cp ../kept "$1"
+    rm src/base/os_some.c
+    bash tools/check-systems.sh >/dev/null
+}
+bash tools/check-systems.sh
+foreign src/onnx/high.c '#ifdef _WIN32' 'asks for a system'
+foreign src/onnx/high.c '#if defined(__APPLE__) || defined(__linux__)' 'asks for a system'
+foreign cli/args.c '#include <sys/mman.h>' 'not every system'
+foreign cli/args.c '#include <unistd.h>' 'not every system'
+foreign src/base/low.c '#include <windows.h>' 'not every system'
+foreign src/onnx/high.c 'static const char *place = "/proc/self/exe";' 'a place of one system'
+foreign src/onnx/high.c "    const char *slash = strrchr(path, '/');" 'use oq_path_last'
+foreign src/onnx/high.c '    if (__builtin_cpu_supports("avx2"))' 'use oq_cpu_has'
+rm tools/check-systems.sh
+
 # unused functions
 cp "$ONQ_ROOT"/tools/check-unused.sh tools/
 sed -i 's/^    \[oq_.*//' tools/check-unused.sh # nothing waits for a caller here

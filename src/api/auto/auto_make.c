@@ -12,10 +12,7 @@
 
 #include <errno.h>
 #include <math.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 /* ---- running a command ---- */
 
@@ -84,7 +81,7 @@ static onq_code set_cache(oq_auto *a, const oq_recipe *r, size_t prepared, size_
                           method != NULL ? method : "minmax", sets[i]);
         OQ_TRY_ALLOC(path.p != NULL, err);
         const bool last = i + 1 == OQ_COUNT(sets);
-        if (access(path.p, R_OK) == 0 || (last && whole)) {
+        if (oq_os_may(path.p, OQ_MAY_READ) || (last && whole)) {
             run->cache = path.p;
             return ONQ_OK;
         }
@@ -232,9 +229,9 @@ void oq_auto_drop(void *ctx, const char *path) {
         if (strcmp(a->prepared.v[i].path, path) == 0)
             return; /* others begin with it */
     const oq_str data = oq_str_format(&a->job->arena, "%s.data", path);
-    unlink(path);
+    (void)oq_os_remove(path);
     if (data.p != NULL)
-        unlink(data.p);
+        (void)oq_os_remove(data.p);
 }
 
 /* ---- the user's program ---- */
@@ -286,15 +283,14 @@ static void add_printed(printed *p, const char *text, size_t n) {
 /* Reads all that the program prints. One run may take as long as the whole search. */
 static onq_code read_printed(const oq_auto *a, oq_pipe *pipe, printed *p, onq_error *err) {
     const double most = oq_opt_real(a->job->opts, "time_limit"), begin = oq_seconds();
-    struct pollfd ready = {.fd = pipe->fd, .events = POLLIN};
     char text[4096];
     for (;;) {
         OQ_TRY(oq_progress(a->job->env, "evaluating", 0, 0, err));
         if (most > 0 && oq_seconds() - begin > most)
             return oq_fail(err, ONQ_E_LIMIT, "it takes longer than --time_limit allows");
-        if (poll(&ready, 1, 100) <= 0)
+        if (oq_os_wait_readable(pipe->handle, 100) <= 0)
             continue;
-        const ssize_t n = read(pipe->fd, text, sizeof text);
+        const int64_t n = oq_os_read(pipe->handle, text, sizeof text);
         if (n == 0)
             break;
         if (n > 0)
@@ -314,7 +310,7 @@ static onq_code run_program(const oq_auto *a, const char *command, double *metri
     if (rc == ONQ_OK)
         rc = oq_pipe_finish(&pipe, err);
     if (rc == ONQ_E_LIMIT)
-        kill(-pipe.child, SIGKILL);
+        oq_os_stop(&pipe.child, true);
     oq_pipe_close(&pipe);
     *metric = p.metric;
     return rc == ONQ_OK && !isfinite(p.metric) ? oq_fail(err, ONQ_E_RUNTIME, "it printed no number")

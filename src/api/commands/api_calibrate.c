@@ -14,8 +14,6 @@
 #include "onnx/check/check.h"
 #include "quantize/choose/pick.h"
 
-#include <unistd.h>
-
 /* ---- options ---- */
 
 #define SCENARIOS(ROW) ROW("same", OQ_CAL_SAME) ROW("p3", OQ_CAL_P3)
@@ -345,7 +343,7 @@ static onq_code run_calibrate(oq_job *job, onq_error *err) {
         show_json(job, &ranges);
         OQ_GO(oq_job_give_ranges(job, &ranges, err));
     }
-    if (checkpoint != NULL && unlink(checkpoint) != 0 && errno != ENOENT)
+    if (checkpoint != NULL && !oq_os_remove(checkpoint) && errno != ENOENT)
         oq_warn(job->env, "%s: the checkpoint is no longer needed, but cannot be removed",
                 checkpoint);
 done:

@@ -284,7 +284,7 @@ static onq_code bnb4_options(run *r, onq_error *err) {
 /* ---- the job ---- */
 
 /* A model that has the types and attributes of opset 21 and IR 10, where the result needs them. */
-static onq_code raise(run *r, onq_error *err) {
+static onq_code raise_opset(run *r, onq_error *err) {
     oq_model *m = r->q.model;
     int64_t target = 0;
     OQ_TRY(oq_nb_opset(m, &r->config, &target, err));
@@ -529,7 +529,7 @@ static onq_code run_steps(run *r, onq_code (*options)(run *r, onq_error *err), o
         OQ_TRY(oq_model_lift_constants(r->q.model, &n, err));
     OQ_TRY(rotate(r, err));
     OQ_TRY(import(r, err));
-    OQ_TRY(raise(r, err));
+    OQ_TRY(raise_opset(r, err));
     OQ_TRY(report_names(r, err));
     if (!r->config.bnb4 && r->q.run.given == NULL) {
         OQ_TRY(mix(r, err));

@@ -17,8 +17,6 @@
 #include "samples/files/npz_write.h"
 
 #include <pthread.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #define SHOWN 8 /* samples shown as text, unless --all */
 
@@ -65,10 +63,9 @@ typedef struct running {
 /* ---- writing ---- */
 
 static onq_code make_folder(running *r, const char *path, onq_error *err) {
-    if (mkdir(path, 0777) == 0)
+    if (oq_os_make_folder(path))
         return OQ_PUSH(&r->job->arena, &r->made, path) ? ONQ_OK : oq_fail_nomem(err);
-    struct stat st;
-    if (errno == EEXIST && stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+    if (errno == EEXIST && oq_os_is_folder(path))
         return ONQ_OK;
     return oq_fail_errno(err, ONQ_E_WRITE, errno, "%s: the folder cannot be made", path);
 }
@@ -120,7 +117,7 @@ static void undo(running *r) {
     for (size_t i = 0; i < r->outs.n; i++)
         oq_out_abort(r->outs.v[i]);
     while (r->made.n > 0)
-        (void)rmdir(r->made.v[--r->made.n]);
+        (void)oq_os_remove_folder(r->made.v[--r->made.n]);
 }
 
 /* ---- showing ---- */

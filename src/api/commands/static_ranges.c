@@ -12,8 +12,6 @@
 #include "calibrate/calibrate.h"
 #include "quantize/choose/reach.h"
 
-#include <sys/stat.h>
-
 /* ---- ranges that are there ---- */
 
 static const char *cache_path(const oq_static *s) {
@@ -35,14 +33,14 @@ static onq_code take_ranges(oq_static *s, onq_error *err) {
 }
 
 onq_code oq_static_read_ranges(oq_static *s, onq_error *err) {
-    struct stat st;
+    oq_file_info info;
     const char *path = cache_path(s);
     s->method = oq_cal_method_chosen(s->q.job->opts);
     if (s->q.job->opts->ranges != NULL)
         return take_ranges(s, err);
     if (path == NULL)
         return ONQ_OK;
-    if (stat(path, &st) != 0) {
+    if (!oq_os_info_of(path, &info)) {
         return errno == ENOENT
                    ? ONQ_OK
                    : oq_fail_errno(err, ONQ_E_READ, errno, "calibration cache '%s'", path);

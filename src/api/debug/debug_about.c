@@ -89,11 +89,10 @@ onq_code oq_debug_describe(oq_job *job, const oq_debug *d, const oq_debug_run *r
                            oq_debug_about *about, onq_error *err) {
     char cpu[256], date[32] = "";
     struct tm tm;
-    const time_t now = time(NULL);
     *about = (oq_debug_about){.onq = onq_version(), .truth_ms = NAN, .made_ms = NAN};
     about->data = oq_opt_str(job->opts, "data");
     oq_cpu_features(cpu, sizeof cpu);
-    if (gmtime_r(&now, &tm) != NULL)
+    if (oq_os_utc((int64_t)time(NULL), &tm))
         strftime(date, sizeof date, "%Y-%m-%d %H:%M UTC", &tm);
     about->cpu = oq_arena_strdup(&job->arena, cpu, strlen(cpu));
     about->date = oq_arena_strdup(&job->arena, date, strlen(date));

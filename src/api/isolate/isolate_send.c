@@ -5,8 +5,6 @@
 #include "api/isolate/isolate_parts.h"
 #include "api/outputs.h"
 
-#include <unistd.h>
-
 /* The index in `given`, or -1. */
 static int64_t given_at(const onq_options *o, const char *path) {
     for (size_t i = 0; i < o->given.n; i++)
@@ -84,7 +82,7 @@ static onq_code put_job(oq_buf *b, const oq_job *job, uint64_t memory, oq_arena 
     size_t n = 0;
     oq_iso_put_text(b, oq_str_of(onq_version()));
     oq_iso_put_text(b, oq_str_of(o->command->info.name));
-    oq_iso_put(b, (uint64_t)getpid());
+    oq_iso_put(b, oq_os_process_id());
     oq_iso_put(b, job->env->n_threads);
     oq_iso_put(b, memory);
     for (const char *folder; (folder = oq_outputs_folder(o, n, a)) != NULL; n++)

@@ -3,12 +3,6 @@
  */
 #include "api/isolate/isolate_wire.h"
 
-#include <errno.h>
-#include <poll.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 /* What one frame may hold at most: samples and results are large, everything else is a few
  * texts. */
 static uint64_t most(oq_iso_kind kind) {
@@ -26,9 +20,9 @@ static uint64_t most(oq_iso_kind kind) {
     }
 }
 
-static onq_code wait_for(const oq_iso_end *e, short events, onq_error *err) {
+static onq_code wait_for(const oq_iso_end *e, bool to_write, onq_error *err) {
     if (e->wait != NULL && (errno == EAGAIN || errno == EWOULDBLOCK))
-        return e->wait(e->ctx, events, err);
+        return e->wait(e->ctx, to_write, err);
     return errno == EINTR ? ONQ_OK
                           : oq_fail_errno(err, ONQ_E_READ, errno, "the other process is gone");
 }
@@ -41,12 +35,12 @@ static onq_code send_all(const oq_iso_end *e, const void *p, uint64_t n, onq_err
     const char *from = p;
     while (n > 0) {
         OQ_TRY(may_go_on(e, err));
-        const ssize_t k = send(e->fd, from, n < (1u << 30) ? n : 1u << 30, MSG_NOSIGNAL);
+        const int64_t k = oq_os_send(e->handle, from, n < (1u << 30) ? n : 1u << 30);
         if (k > 0) {
             from += k;
             n -= (uint64_t)k;
         } else {
-            OQ_TRY(wait_for(e, POLLOUT, err));
+            OQ_TRY(wait_for(e, true, err));
         }
     }
     return ONQ_OK;
@@ -56,14 +50,14 @@ static onq_code receive_all(const oq_iso_end *e, void *p, uint64_t n, onq_error 
     char *to = p;
     while (n > 0) {
         OQ_TRY(may_go_on(e, err));
-        const ssize_t k = recv(e->fd, to, n < (1u << 30) ? n : 1u << 30, 0);
+        const int64_t k = oq_os_receive(e->handle, to, n < (1u << 30) ? n : 1u << 30);
         if (k == 0)
             return oq_fail(err, ONQ_E_READ, "the other process is gone");
         if (k > 0) {
             to += k;
             n -= (uint64_t)k;
         } else {
-            OQ_TRY(wait_for(e, POLLIN, err));
+            OQ_TRY(wait_for(e, false, err));
         }
     }
     return ONQ_OK;

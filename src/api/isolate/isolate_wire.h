@@ -8,6 +8,7 @@
 #pragma once
 
 #include "base/err.h"
+#include "base/os.h"
 #include "base/str.h"
 
 typedef enum oq_iso_kind {
@@ -33,13 +34,13 @@ typedef enum oq_iso_kind {
 #define OQ_ISO_PART_SIZE (1u << 20)
 
 /* One end of the socket, which takes only what the other side may say. `wait` is called before a
- * read or write that would block, with POLLIN or POLLOUT; NULL: the socket blocks. `go_on` is called
+ * read or a write that would block; NULL: the socket blocks. `go_on` is called
  * before every read and write, also when the other side never lets this one wait; NULL: nobody
  * limits the time. */
 typedef struct oq_iso_end {
-    int fd;
+    oq_handle handle;
     bool is_caller;
-    onq_code (*wait)(void *ctx, short events, onq_error *err);
+    onq_code (*wait)(void *ctx, bool to_write, onq_error *err);
     onq_code (*go_on)(void *ctx, onq_error *err);
     void *ctx;
 } oq_iso_end;

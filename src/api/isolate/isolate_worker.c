@@ -3,14 +3,9 @@
  */
 #include "api/interface/ranges_handle.h"
 #include "api/isolate/isolate_parts.h"
-#include "base/system/child.h"
 #include "base/system/confine.h"
 
 #include <pthread.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <sys/prctl.h>
-#include <unistd.h>
 
 typedef struct worker worker;
 
@@ -286,7 +281,7 @@ static onq_code begin(worker *w, oq_buf *body, onq_error *err) {
     if (kind != OQ_ISO_JOB || !oq_str_is(version, onq_version()))
         return garbled(err);
     const char *command = oq_iso_get_word(&b, &w->arena);
-    if (command == NULL || oq_iso_get(&b) != (uint64_t)getppid())
+    if (command == NULL || oq_iso_get(&b) != oq_os_parent_id())
         return garbled(err);
     onq_env_set_threads(w->env, (unsigned)oq_iso_get(&b));
     OQ_TRY(get_limits(w, &b, &limits, err));
@@ -360,15 +355,15 @@ static void release(worker *w) {
 }
 
 int onq_worker_run(int fd, int (*stop)(void)) {
-    worker w = {.end = {.fd = fd}, .stop = stop, .env = onq_env_new(NULL)};
+    worker w = {.end = {.handle = fd}, .stop = stop, .env = onq_env_new(NULL)};
     onq_error err = ONQ_ERROR_INIT;
     onq_result *res = NULL;
     oq_buf body;
     if (w.env == NULL)
         return 1;
     /* Without the caller nobody wants the result. */
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    oq_close_from(fd + 1);
+    oq_os_end_with_parent();
+    oq_os_close_from(fd + 1);
     w.env->isolated = true;
     pthread_mutex_init(&w.speak, NULL);
     pthread_mutex_init(&w.ask, NULL);

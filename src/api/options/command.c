@@ -118,7 +118,7 @@ static void operand_range(const char *words, size_t *least, size_t *most) {
         if (p[0] != '[')
             ++*least;
         ++*most;
-        if (memmem(p, n, "...", 3) != NULL)
+        if (oq_str_contains((oq_str){p, n}, OQ_S("...")))
             *most = SIZE_MAX / 2;
         p += n;
         p += strspn(p, " ");

@@ -3,7 +3,7 @@
  *
  * Reading: oq_file_open refuses what is not a regular file (no FIFO, device or folder), never
  * blocks, and maps it. A mapped file that shrinks while it is read raises SIGBUS. A handler is a
- * matter of the process: the program `onq` has one (cli/guard.c) that lets lost pages read as
+ * matter of the process: the program `onq` has one (base/os/os_program_guard.c) that lets lost pages read as
  * zeros. So before what was read is trusted, at the latest before an output is committed, whoever
  * read it calls oq_file_check, which reports whether size or time changed. Where the kernel reads
  * the bytes (oq_out_copy, oq_out_write) a lost page is an error, not a signal. oq_file_read_all
@@ -13,9 +13,8 @@
  * no absolute path, no link that leaves the folder, no hard-linked file unless its folder was
  * allowed.
  *
- * Writing: an oq_out is a file without a name in the target's folder (O_TMPFILE), so that nothing
- * is left behind whatever ends the process; where the file system has no such files it is a hidden
- * file `.TARGET.onq-XXXXXX`, which oq_out_abort removes (a program that catches SIGINT and SIGTERM
+ * Writing: an oq_out is a file without a name in the target's folder, so that nothing is left behind
+ * whatever ends the process; where the system or its disk has no such files it is a hidden file `.TARGET.onq-XXXXXX`, which oq_out_abort removes (a program that catches SIGINT and SIGTERM
  * lets its progress callback cancel the job, and the job aborts its outputs). oq_out_commit syncs,
  * renames over the target and syncs the folder; an existing target survives until the rename.
  * oq_out_commit_all does so for several files (model and external data), all or none.
@@ -26,18 +25,18 @@
 #pragma once
 
 #include "base/env.h"
+#include "base/os.h"
 #include "base/str.h"
 
 typedef struct oq_file {
     const char *path; /* for messages; owned */
-    int fd;
+    oq_handle handle;
     const uint8_t *p; /* the mapping; non-NULL also when size is 0 */
     uint64_t size;
-    int64_t mtime_ns;
-    uint64_t dev, ino;
+    oq_file_info info; /* as it was opened */
     const onq_allocator *alloc;
     size_t path_size;
-    bool borrowed; /* memory of the caller: no descriptor, nothing to map or check */
+    bool borrowed; /* memory of the caller: no handle, nothing to map or check */
 } oq_file;
 
 /* Maps `path` (not NUL-checked: a C string). */
@@ -55,7 +54,7 @@ void oq_file_drop(const oq_file *f, uint64_t offset, uint64_t n);
 
 /* A folder beneath which external data may be opened. */
 typedef struct oq_dir {
-    int fd;           /* -1: none */
+    oq_handle handle; /* OQ_NO_HANDLE: none */
     const char *path; /* owned */
     size_t path_size;
     const onq_allocator *alloc;
@@ -63,6 +62,8 @@ typedef struct oq_dir {
 
 /* The folder that holds `path`, as a part of its text, or ".". */
 oq_str oq_path_folder(const char *path);
+/* A name in a folder, in the arena; NULL when there is no memory. */
+const char *oq_path_join(oq_arena *a, const char *folder, const char *name);
 /* Both exist and are one file. */
 bool oq_file_is_same(const char *a, const char *b);
 /* Opens that folder. */
@@ -75,19 +76,13 @@ void oq_dir_close(oq_dir *d);
 onq_code oq_dir_file(const oq_dir *d, const oq_dir *root, oq_str location, oq_file *f,
                      onq_error *err);
 
-/* The resolver: opens `location` for reading with every step beneath `dir_fd`. Returns a
- * descriptor, or -1 with errno (EXDEV: it leaves the folder). The second does in user space what
- * openat2 does on newer kernels; oq_dir_file takes it where that is missing. */
-int oq_open_beneath(int dir_fd, const char *location);
-int oq_open_beneath_walk(int dir_fd, const char *location);
-
 /* An output file. */
 typedef struct oq_out {
     const onq_allocator *alloc;
-    int fd, dir_fd;
+    oq_handle handle, folder;
     char *target; /* as given, for messages; owned */
     char *temp;   /* a path that opens the file before the commit; owned */
-    char *name;   /* the target's name in dir_fd, links resolved; points into real */
+    char *name;   /* the target's name in the folder, links resolved; points into real */
     char *real;   /* the target with its links resolved; owned */
     uint8_t *buffer;
     size_t target_size, temp_size, real_size;

@@ -5,7 +5,6 @@
 
 #include "base/system/file.h"
 
-/* Maps an open descriptor, which it takes (closes it on failure); refuses anything but a regular
- * file. */
-onq_code oq_file_map_fd(oq_file *f, const onq_allocator *a, int fd, const char *path,
-                        onq_error *err);
+/* Maps an open file, which it takes (closes it on failure); refuses anything but a regular file. */
+onq_code oq_file_map(oq_file *f, const onq_allocator *a, oq_handle h, const char *path,
+                     onq_error *err);

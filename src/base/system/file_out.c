@@ -1,20 +1,12 @@
 /*
  * file_out.c — outputs that appear whole or not at all. See file.h.
  *
- * Everything is done relative to a descriptor of the target's folder, so renaming that folder
+ * Everything is done relative to a handle of the target's folder, so renaming that folder
  * meanwhile does no harm. A target that is a symbolic link is resolved first: the file it leads to
  * is replaced, not the link. Small writes gather in a buffer; large ones and copies go straight to
  * the file.
  */
 #include "base/system/file_map.h"
-
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/random.h>
-#include <sys/sendfile.h>
-#include <sys/stat.h>
-#include <time.h>
-#include <unistd.h>
 
 enum {
     BUFFER_SIZE = 1 << 16,
@@ -37,19 +29,17 @@ static char *dup_text(const onq_allocator *a, const char *p, size_t n, size_t *s
 }
 
 /* ".TARGET.onq-XXXXXX" with a random end, as long as a name may be. */
-static void random_name(char out[NAME_MAX + 1], const char *target) {
+static void random_name(char out[OQ_NAME_MAX + 1], const char *target) {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyz012345";
     unsigned char bytes[6];
-    if (getrandom(bytes, sizeof bytes, GRND_NONBLOCK) != (ssize_t)sizeof bytes) {
-        /* Only uniqueness matters (O_EXCL and linkat see to safety). */
-        struct timespec now;
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        const uint64_t v = (uint64_t)now.tv_nsec * 2654435761u + (uint64_t)getpid();
+    if (!oq_os_random(bytes, sizeof bytes)) {
+        /* Only uniqueness matters: what is there already is never taken. */
+        const uint64_t v = (uint64_t)(oq_seconds() * 1e9) * 2654435761u + oq_os_process_id();
         memcpy(bytes, &v, sizeof bytes);
     }
     size_t n = strlen(target);
-    if (n > NAME_MAX + 1 - NAME_EXTRA)
-        n = NAME_MAX + 1 - NAME_EXTRA;
+    if (n > OQ_NAME_MAX + 1 - NAME_EXTRA)
+        n = OQ_NAME_MAX + 1 - NAME_EXTRA;
     out[0] = '.';
     memcpy(out + 1, target, n);
     memcpy(out + 1 + n, ".onq-", 5);
@@ -86,17 +76,15 @@ static onq_code fail_write(const oq_out *o, int errnum, const char *what, onq_er
 
 /* Fills o->real and o->name: the target with its links resolved. */
 static onq_code resolve_target(oq_out *o, onq_error *err) {
-    struct stat st;
-    char real[PATH_MAX];
+    char real[OQ_PATH_MAX];
     const char *path = o->target;
-    if (lstat(path, &st) == 0 && S_ISLNK(st.st_mode)) {
-        if (realpath(path, real) == NULL)
+    if (oq_os_is_link(path)) {
+        if (!oq_os_real_path(path, real))
             return oq_fail_errno(err, ONQ_E_WRITE, errno,
                                  "%s: is a link whose target cannot be written", o->target);
         path = real;
     }
-    const char *slash = strrchr(path, '/');
-    const char *name = slash != NULL ? slash + 1 : path;
+    const char *name = oq_path_last(path);
     if (name[0] == '\0' || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
         return oq_fail(err, ONQ_E_WRITE, "%s: is a folder; give the name of a file", o->target);
     o->real = dup_text(o->alloc, path, strlen(path), &o->real_size);
@@ -107,88 +95,79 @@ static onq_code resolve_target(oq_out *o, onq_error *err) {
 
 /* Opens the target's folder, if it is not open (a sealed output has let go of it). */
 static onq_code enter_folder(oq_out *o, onq_error *err) {
-    if (o->dir_fd >= 0)
+    if (o->folder != OQ_NO_HANDLE)
         return ONQ_OK;
     const size_t n = (size_t)(o->name - o->real);
-    char path[PATH_MAX];
+    char path[OQ_PATH_MAX];
     if (n >= sizeof path)
         return fail_write(o, ENAMETOOLONG, "cannot be written", err);
     memcpy(path, n != 0 ? o->real : "./", n != 0 ? n : 2);
     path[n != 0 ? n : 2] = '\0';
-    o->dir_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    /* A folder one may write to and not list: all works but the last sync. */
-    if (o->dir_fd < 0 && errno == EACCES)
-        o->dir_fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (o->dir_fd < 0)
+    o->folder = oq_os_open_out_folder(path);
+    if (o->folder == OQ_NO_HANDLE)
         return fail_write(o, errno, "its folder cannot be opened", err);
     return ONQ_OK;
 }
 
 static void leave_folder(oq_out *o) {
-    if (o->dir_fd >= 0)
-        close(o->dir_fd);
-    o->dir_fd = -1;
+    if (o->folder != OQ_NO_HANDLE)
+        oq_os_close(o->folder);
+    o->folder = OQ_NO_HANDLE;
 }
 
 /* Looks at an existing target; *mode is its permissions, or 0 if it does not exist. */
-static onq_code check_existing(const oq_out *o, mode_t *mode, onq_error *err) {
-    struct stat st;
+static onq_code check_existing(const oq_out *o, unsigned *mode, onq_error *err) {
+    oq_file_info info;
     *mode = 0;
-    if (fstatat(o->dir_fd, o->name, &st, 0) != 0) {
+    if (!oq_os_info_in(o->folder, o->name, &info)) {
         if (errno == ENOENT)
             return ONQ_OK;
         return fail_write(o, errno, "cannot be written", err);
     }
-    if (S_ISDIR(st.st_mode))
+    if (info.kind == OQ_IS_FOLDER)
         return oq_fail(err, ONQ_E_WRITE, "%s: is a folder; give the name of a file", o->target);
-    if (!S_ISREG(st.st_mode))
+    if (info.kind != OQ_IS_FILE)
         return oq_fail(err, ONQ_E_WRITE, "%s: is not a regular file; give the name of a file",
                        o->target);
     /* The superuser may write anything; a file with no write permission at all is still meant. */
-    if ((st.st_mode & 0222) == 0 || faccessat(o->dir_fd, o->name, W_OK, AT_EACCESS) != 0)
+    if ((info.mode & 0222) == 0 || !oq_os_may_write_in(o->folder, o->name))
         return oq_fail(err, ONQ_E_WRITE,
                        "%s: is read-only; make it writable or choose another output", o->target);
-    *mode = st.st_mode & 0777;
+    *mode = info.mode;
     return ONQ_OK;
 }
 
-/* A hidden file with a name, for file systems without O_TMPFILE. */
+/* A hidden file with a name, where there are none without one. */
 static onq_code open_named(oq_out *o, onq_error *err) {
-    char name[NAME_MAX + 1];
+    char name[OQ_NAME_MAX + 1];
     for (int i = 0; i < NAME_TRIES; i++) {
         random_name(name, o->name);
-        o->fd = openat(o->dir_fd, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-        if (o->fd >= 0 || errno != EEXIST)
+        o->handle = oq_os_make_named(o->folder, name);
+        if (o->handle != OQ_NO_HANDLE || errno != EEXIST)
             break;
     }
-    if (o->fd < 0)
+    if (o->handle == OQ_NO_HANDLE)
         return fail_write(o, errno, "cannot be written", err);
     const onq_code rc = set_temp_path(o, name, err);
     if (rc != ONQ_OK)
-        unlinkat(o->dir_fd, name, 0);
+        oq_os_remove_in(o->folder, name);
     o->named = rc == ONQ_OK;
     return rc;
 }
 
 static onq_code open_temp(oq_out *o, onq_error *err) {
-    o->fd = openat(o->dir_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
-    if (o->fd < 0)
+    char path[64];
+    o->handle = oq_os_make_unnamed(o->folder, path, sizeof path);
+    if (o->handle == OQ_NO_HANDLE)
         return open_named(o, err);
-    char path[32];
-    snprintf(path, sizeof path, "/proc/self/fd/%d", o->fd);
-    /* Without /proc it could be given no name in the end. */
-    if (access(path, F_OK) != 0) {
-        close(o->fd);
-        return open_named(o, err);
-    }
     o->temp = dup_text(o->alloc, path, strlen(path), &o->temp_size);
     return o->temp != NULL ? ONQ_OK : oq_fail_nomem(err);
 }
 
 onq_code oq_out_open(oq_out *o, const onq_allocator *a, const char *target, onq_error *err) {
-    *o = (oq_out){.alloc = a, .fd = -1, .dir_fd = -1, .open = true};
+    *o = (oq_out){.alloc = a, .handle = OQ_NO_HANDLE, .folder = OQ_NO_HANDLE, .open = true};
     onq_code rc = ONQ_OK;
-    mode_t mode = 0;
+    unsigned mode = 0;
     o->target = dup_text(a, target, strlen(target), &o->target_size);
     if (o->target == NULL) {
         rc = oq_fail_nomem(err);
@@ -199,7 +178,7 @@ onq_code oq_out_open(oq_out *o, const onq_allocator *a, const char *target, onq_
     OQ_GO(check_existing(o, &mode, err));
     OQ_GO(open_temp(o, err));
     /* What replaces a file has its permissions. */
-    if (mode != 0 && fchmod(o->fd, mode) != 0) {
+    if (mode != 0 && !oq_os_set_mode(o->handle, mode)) {
         rc = fail_write(o, errno, "its permissions cannot be set", err);
         goto done;
     }
@@ -213,13 +192,14 @@ done:
 }
 
 onq_code oq_out_open_memory(oq_out *o, const onq_allocator *a, const char *name, onq_error *err) {
-    *o = (oq_out){.alloc = a, .fd = -1, .dir_fd = -1, .open = true, .memory = true};
+    *o = (oq_out){
+        .alloc = a, .handle = OQ_NO_HANDLE, .folder = OQ_NO_HANDLE, .open = true, .memory = true};
     o->target = dup_text(a, name, strlen(name), &o->target_size);
     o->buffer = oq_alloc(a, BUFFER_SIZE);
     onq_code rc = ONQ_OK;
     if (o->target == NULL || o->buffer == NULL)
         rc = oq_fail_nomem(err);
-    else if ((o->fd = memfd_create("onq", MFD_CLOEXEC)) < 0)
+    else if ((o->handle = oq_os_make_in_memory()) == OQ_NO_HANDLE)
         rc = fail_write(o, errno, "cannot be kept in memory", err);
     if (rc != ONQ_OK)
         oq_out_abort(o);
@@ -228,7 +208,7 @@ onq_code oq_out_open_memory(oq_out *o, const onq_allocator *a, const char *name,
 
 /* Removes the temporary name, be it the output's or that of the file it was exchanged with. */
 static void remove_temp(oq_out *o) {
-    if (o->named && enter_folder(o, NULL) == ONQ_OK && unlinkat(o->dir_fd, temp_name(o), 0) == 0)
+    if (o->named && enter_folder(o, NULL) == ONQ_OK && oq_os_remove_in(o->folder, temp_name(o)))
         o->named = false;
 }
 
@@ -236,21 +216,21 @@ void oq_out_abort(oq_out *o) {
     if (!o->open)
         return;
     remove_temp(o);
-    if (o->fd >= 0)
-        close(o->fd);
+    if (o->handle != OQ_NO_HANDLE)
+        oq_os_close(o->handle);
     leave_folder(o);
     oq_free(o->alloc, o->temp, o->temp_size);
     oq_free(o->alloc, o->real, o->real_size);
     oq_free(o->alloc, o->target, o->target_size);
     oq_free(o->alloc, o->buffer, BUFFER_SIZE);
-    *o = (oq_out){.alloc = o->alloc, .fd = -1, .dir_fd = -1};
+    *o = (oq_out){.alloc = o->alloc, .handle = OQ_NO_HANDLE, .folder = OQ_NO_HANDLE};
 }
 
 /* ---- writing ---- */
 
 static onq_code write_all(oq_out *o, const uint8_t *p, uint64_t n, onq_error *err) {
     while (n != 0) {
-        const ssize_t put = write(o->fd, p, n < MAX_COPY ? n : MAX_COPY);
+        const int64_t put = oq_os_write(o->handle, p, n < MAX_COPY ? n : MAX_COPY);
         if (put > 0) {
             p += put;
             n -= (uint64_t)put;
@@ -273,8 +253,7 @@ static onq_code write_all(oq_out *o, const uint8_t *p, uint64_t n, onq_error *er
 static void start_disk(oq_out *o) {
     const uint64_t in_file = o->size - o->buffered;
     if (in_file - o->flushing >= FLUSH_EVERY) {
-        sync_file_range(o->fd, (off_t)o->flushing, (off_t)(in_file - o->flushing),
-                        SYNC_FILE_RANGE_WRITE);
+        oq_os_start_disk(o->handle, o->flushing, in_file - o->flushing);
         o->flushing = in_file;
     }
 }
@@ -288,7 +267,7 @@ onq_code oq_out_flush(oq_out *o, onq_error *err) {
 onq_code oq_out_reserve(oq_out *o, uint64_t n, onq_error *err) {
     if (n == 0 || n > INT64_MAX)
         return ONQ_OK;
-    if (fallocate(o->fd, 0, 0, (off_t)n) == 0)
+    if (oq_os_reserve(o->handle, n))
         o->reserved = n;
     else if (errno == ENOSPC || errno == EDQUOT || errno == EFBIG)
         return fail_write(o, errno, "cannot be written", err);
@@ -326,8 +305,8 @@ static onq_code fail_shrunk(const oq_file *f, onq_error *err) {
 /* True if the file no longer reaches to `end`. (Its last page reads as zeros then, up to the
  * page's end.) */
 static bool is_shorter(const oq_file *f, uint64_t end) {
-    struct stat st;
-    return fstat(f->fd, &st) == 0 && (uint64_t)st.st_size < end;
+    oq_file_info info;
+    return oq_os_info(f->handle, &info) && info.size < end;
 }
 
 /* True for the answers of a system that cannot copy this way, but another way may do. */
@@ -336,43 +315,34 @@ static bool cannot_copy(int errnum) {
            errnum == EPERM || errnum == EBADF || errnum == ETXTBSY;
 }
 
-/* One way of copying: bytes copied (0: end of the file), or -1 with errno. */
-typedef ssize_t copy_way(const oq_out *o, const oq_file *f, uint64_t offset, size_t n);
-
-static ssize_t copy_range(const oq_out *o, const oq_file *f, uint64_t offset, size_t n) {
-    off_t at = (off_t)offset;
-    return copy_file_range(f->fd, &at, o->fd, NULL, n, 0);
-}
-
-static ssize_t copy_sendfile(const oq_out *o, const oq_file *f, uint64_t offset, size_t n) {
-    off_t at = (off_t)offset;
-    return sendfile(o->fd, f->fd, &at, n);
-}
-
 /* From the mapping. For a lost page write answers EFAULT; no signal is raised. */
-static ssize_t copy_write(const oq_out *o, const oq_file *f, uint64_t offset, size_t n) {
-    const ssize_t put = write(o->fd, f->p + offset, n);
+static int64_t copy_write(const oq_out *o, const oq_file *f, uint64_t offset, size_t n) {
+    const int64_t put = oq_os_write(o->handle, f->p + offset, n);
     return put < 0 && errno == EFAULT ? 0 : put;
 }
 
 onq_code oq_out_copy(oq_out *o, const oq_file *f, uint64_t offset, uint64_t n, onq_error *err) {
-    static copy_way *const ways[] = {copy_range, copy_sendfile, copy_write};
     uint64_t end;
     if (!oq_add(offset, n, &end) || end > f->size)
         return oq_fail(err, ONQ_E_INVALID, "%s: bytes %llu and %llu more are not in its %llu bytes",
                        f->path, (unsigned long long)offset, (unsigned long long)n,
                        (unsigned long long)f->size);
     OQ_TRY(oq_out_flush(o, err));
-    for (size_t way = f->borrowed ? OQ_COUNT(ways) - 1 : 0; n != 0;) {
-        const ssize_t got = ways[way](o, f, offset, n < MAX_COPY ? n : MAX_COPY);
+    unsigned way = 0;
+    for (bool last = f->borrowed; n != 0;) {
+        const size_t most = n < MAX_COPY ? n : MAX_COPY;
+        const int64_t got = last ? copy_write(o, f, offset, most)
+                                 : oq_os_copy(way, o->handle, f->handle, offset, most);
         if (got > 0) {
             offset += (uint64_t)got;
             n -= (uint64_t)got;
             o->size += (uint64_t)got;
             start_disk(o);
-        } else if (got == 0 && (way + 1 == OQ_COUNT(ways) || is_shorter(f, end))) {
+        } else if (got == 0 && (last || is_shorter(f, end))) {
             return fail_shrunk(f, err);
-        } else if (way + 1 < OQ_COUNT(ways) && (got == 0 || cannot_copy(errno))) {
+        } else if (!last && got < 0 && errno == ENOSYS && way > 0) {
+            last = true;
+        } else if (!last && (got == 0 || cannot_copy(errno))) {
             way++; /* some file systems answer 0 for what they cannot copy */
         } else if (errno != EINTR) {
             return fail_write(o, errno, "cannot be written", err);
@@ -386,20 +356,19 @@ onq_code oq_out_copy(oq_out *o, const oq_file *f, uint64_t offset, uint64_t n, o
 onq_code oq_out_give_name(oq_out *o, onq_error *err) {
     if (o->named)
         return ONQ_OK;
-    char name[NAME_MAX + 1], path[32];
-    snprintf(path, sizeof path, "/proc/self/fd/%d", o->fd);
-    int failed = -1;
-    for (int i = 0; i < NAME_TRIES && failed != 0; i++) {
+    char name[OQ_NAME_MAX + 1];
+    bool linked = false;
+    for (int i = 0; i < NAME_TRIES && !linked; i++) {
         random_name(name, o->name);
-        failed = linkat(AT_FDCWD, path, o->dir_fd, name, AT_SYMLINK_FOLLOW);
-        if (failed != 0 && errno != EEXIST)
+        linked = oq_os_link_in(o->handle, o->folder, name);
+        if (!linked && errno != EEXIST)
             break;
     }
-    if (failed != 0)
+    if (!linked)
         return fail_write(o, errno, "cannot be given a name", err);
     const onq_code rc = set_temp_path(o, name, err);
     if (rc != ONQ_OK)
-        unlinkat(o->dir_fd, name, 0);
+        oq_os_remove_in(o->folder, name);
     o->named = rc == ONQ_OK;
     return rc;
 }
@@ -410,14 +379,12 @@ enum placed { NEW, EXCHANGED, REPLACED };
 /* A new target: it gets its name in one step, or by a rename that replaces nothing. */
 static bool place_new(oq_out *o) {
     if (o->named) {
-        if (renameat2(o->dir_fd, temp_name(o), o->dir_fd, o->name, RENAME_NOREPLACE) != 0)
+        if (!oq_os_rename_in(o->folder, temp_name(o), o->name, OQ_RENAME_NEW))
             return false;
         o->named = false;
         return true;
     }
-    char path[32];
-    snprintf(path, sizeof path, "/proc/self/fd/%d", o->fd);
-    return linkat(AT_FDCWD, path, o->dir_fd, o->name, AT_SYMLINK_FOLLOW) == 0;
+    return oq_os_link_in(o->handle, o->folder, o->name);
 }
 
 /* Puts a synced output in its place. With `keep` an old target is kept under the temporary name. */
@@ -427,12 +394,13 @@ static onq_code place(oq_out *o, bool keep, enum placed *how, onq_error *err) {
         return ONQ_OK;
     }
     OQ_TRY(oq_out_give_name(o, err));
-    if (keep && renameat2(o->dir_fd, temp_name(o), o->dir_fd, o->name, RENAME_EXCHANGE) == 0) {
+    if (keep && oq_os_rename_in(o->folder, temp_name(o), o->name, OQ_RENAME_EXCHANGE)) {
         *how = EXCHANGED;
         return ONQ_OK;
     }
-    const bool is_new = faccessat(o->dir_fd, o->name, F_OK, AT_SYMLINK_NOFOLLOW) != 0;
-    if (renameat(o->dir_fd, temp_name(o), o->dir_fd, o->name) != 0)
+    oq_file_info info;
+    const bool is_new = !oq_os_info_in(o->folder, o->name, &info) && errno == ENOENT;
+    if (!oq_os_rename_in(o->folder, temp_name(o), o->name, OQ_RENAME_REPLACE))
         return fail_write(o, errno, "cannot be put in place", err);
     o->named = false;
     *how = is_new ? NEW : REPLACED;
@@ -441,18 +409,18 @@ static onq_code place(oq_out *o, bool keep, enum placed *how, onq_error *err) {
 
 static void take_back(oq_out *o, enum placed how) {
     if (how == NEW)
-        unlinkat(o->dir_fd, o->name, 0);
+        oq_os_remove_in(o->folder, o->name);
     else if (how == EXCHANGED)
-        renameat2(o->dir_fd, temp_name(o), o->dir_fd, o->name, RENAME_EXCHANGE);
+        oq_os_rename_in(o->folder, temp_name(o), o->name, OQ_RENAME_EXCHANGE);
 }
 
 static onq_code sync_file(oq_out *o, onq_error *err) {
-    if (o->fd < 0)
+    if (o->handle == OQ_NO_HANDLE)
         return ONQ_OK; /* sealed: synced then */
     OQ_TRY(oq_out_flush(o, err));
-    if (o->reserved > o->size && ftruncate(o->fd, (off_t)o->size) != 0)
+    if (o->reserved > o->size && !oq_os_truncate(o->handle, o->size))
         return fail_write(o, errno, "cannot be cut to its size", err);
-    while (fsync(o->fd) != 0) {
+    while (!oq_os_sync(o->handle)) {
         if (errno == EINTR)
             continue;
         if (errno == EINVAL || errno == EROFS || errno == ENOTSUP)
@@ -464,10 +432,10 @@ static onq_code sync_file(oq_out *o, onq_error *err) {
 
 onq_code oq_out_take(oq_out *o, oq_file *f, onq_error *err) {
     onq_code rc = o->memory ? sync_file(o, err) : oq_out_flush(o, err); /* nobody is to keep it */
-    const int fd = o->fd;
+    const oq_handle h = o->handle;
     if (rc == ONQ_OK) {
-        o->fd = -1; /* the file's from here on, also when it fails */
-        rc = oq_file_map_fd(f, o->alloc, fd, o->target, err);
+        o->handle = OQ_NO_HANDLE; /* the file's from here on, also when it fails */
+        rc = oq_file_map(f, o->alloc, h, o->target, err);
     }
     oq_out_abort(o);
     return rc;
@@ -478,8 +446,8 @@ onq_code oq_out_seal(oq_out *o, onq_error *err) {
     if (o->memory)
         return ONQ_OK;
     OQ_TRY(oq_out_give_name(o, err));
-    close(o->fd);
-    o->fd = -1;
+    oq_os_close(o->handle);
+    o->handle = OQ_NO_HANDLE;
     leave_folder(o);
     oq_free(o->alloc, o->buffer, BUFFER_SIZE);
     o->buffer = NULL;
@@ -487,15 +455,15 @@ onq_code oq_out_seal(oq_out *o, onq_error *err) {
 }
 
 /* Syncs the folder, unless it is the one in *last (outputs mostly share one). */
-static onq_code sync_folder(oq_out *o, struct stat *last, onq_error *err) {
-    struct stat st = {0};
+static onq_code sync_folder(oq_out *o, oq_file_info *last, onq_error *err) {
+    oq_file_info info = {0};
     const char *what = "is in place, but its name cannot be written to the disk";
     if (enter_folder(o, NULL) != ONQ_OK)
         return fail_write(o, errno, what, err);
-    if (fstat(o->dir_fd, &st) == 0 && st.st_dev == last->st_dev && st.st_ino == last->st_ino)
+    if (oq_os_info(o->folder, &info) && oq_info_is_same(&info, last))
         return ONQ_OK;
-    *last = st;
-    while (fsync(o->dir_fd) != 0) {
+    *last = info;
+    while (!oq_os_sync(o->folder)) {
         if (errno == EINTR)
             continue;
         if (errno == EIO || errno == ENOSPC || errno == EDQUOT)
@@ -508,7 +476,7 @@ static onq_code sync_folder(oq_out *o, struct stat *last, onq_error *err) {
 /* Puts all in their places, or none. `how` has a place for each. */
 static onq_code place_all(oq_out **outs, size_t n, enum placed *how, onq_error *err) {
     for (size_t i = 0; i < n; i++) {
-        const bool sealed = outs[i]->fd < 0;
+        const bool sealed = outs[i]->handle == OQ_NO_HANDLE;
         onq_code rc = enter_folder(outs[i], err);
         if (rc == ONQ_OK)
             rc = place(outs[i], i + 1 < n, &how[i], err);
@@ -528,7 +496,7 @@ onq_code oq_out_commit_all(oq_out **outs, size_t n, onq_error *err) {
     if (n == 0)
         return ONQ_OK;
     onq_code rc = ONQ_OK;
-    struct stat last = {0};
+    oq_file_info last = {0};
     const onq_allocator *a = outs[0]->alloc;
     enum placed *how = oq_calloc(a, n, sizeof *how);
     if (how == NULL) {
@@ -540,12 +508,12 @@ onq_code oq_out_commit_all(oq_out **outs, size_t n, onq_error *err) {
     OQ_GO(place_all(outs, n, how, err));
     for (size_t i = 0; i < n; i++) {
         remove_temp(outs[i]);
-        if (outs[i]->fd < 0)
+        if (outs[i]->handle == OQ_NO_HANDLE)
             leave_folder(outs[i]);
     }
     for (size_t i = 0; i < n; i++) {
         OQ_GO(sync_folder(outs[i], &last, err));
-        if (outs[i]->fd < 0)
+        if (outs[i]->handle == OQ_NO_HANDLE)
             leave_folder(outs[i]);
     }
 done:

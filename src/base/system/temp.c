@@ -3,34 +3,48 @@
  */
 #include "base/system/temp.h"
 
+#include "base/os.h"
 #include "base/str.h"
 
-#include <ftw.h>
-
-const char *oq_temp_root(void) {
-    const char *root = getenv("TMPDIR");
-    return root != NULL && root[0] != '\0' ? root : "/tmp";
-}
-
 onq_code oq_temp_make(oq_arena *a, const char **path, onq_error *err) {
-    const oq_str name = oq_str_format(a, "%s/onq-XXXXXX", oq_temp_root());
+    char room[OQ_PATH_MAX];
+    const char *root = oq_os_temp_root(room);
+    const oq_str name = oq_str_format(a, "%s/onq-XXXXXX", root);
     char *made = name.p != NULL ? oq_arena_strdup(a, name.p, name.n) : NULL;
     OQ_TRY_ALLOC(made != NULL, err);
-    if (mkdtemp(made) == NULL)
+    if (!oq_os_make_temp_folder(made))
         return oq_fail_errno(err, ONQ_E_WRITE, errno,
                              "%s: no temporary folder can be made (TMPDIR names another place)",
-                             oq_temp_root());
+                             root);
     *path = made;
     return ONQ_OK;
 }
 
-static int remove_one(const char *path, const struct stat *st OQ_UNUSED, int kind OQ_UNUSED,
-                      struct FTW *ftw OQ_UNUSED) {
-    (void)remove(path);
-    return 0;
+/* `path` has room for the names of what is in it. */
+static void remove_all(char *path, size_t n) {
+    oq_listing *list = oq_os_is_link(path) ? NULL : oq_os_list(path);
+    if (list == NULL) {
+        (void)oq_os_remove(path);
+        return;
+    }
+    for (const char *name = oq_os_list_next(list); name != NULL; name = oq_os_list_next(list)) {
+        const size_t more = strlen(name);
+        if (n + 1 + more + 1 > OQ_PATH_MAX)
+            continue;
+        path[n] = '/';
+        memcpy(path + n + 1, name, more + 1);
+        remove_all(path, n + 1 + more);
+        path[n] = '\0';
+    }
+    oq_os_list_close(list);
+    (void)oq_os_remove_folder(path);
 }
 
 void oq_temp_remove(const char *path) {
-    if (path != NULL)
-        nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    char room[OQ_PATH_MAX];
+    const size_t n = path != NULL ? strlen(path) : OQ_PATH_MAX;
+    if (n >= sizeof room)
+        return;
+    memcpy(room, path, n + 1);
+    remove_all(room, n);
 }

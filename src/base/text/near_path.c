@@ -3,15 +3,15 @@
  */
 #include "base/text/near_path.h"
 
+#include "base/os.h"
 #include "base/text/nearest.h"
 #include "base/vec.h"
 
-#include <dirent.h>
 #include <stdlib.h>
 
 #define MAX_NAMES 10000 /* of a folder with more, these are looked at */
 
-/* The names of a folder in their order: what readdir gives first is an accident. */
+/* The names of a folder in their order: what a system gives first is an accident. */
 typedef OQ_VEC(const char *) names;
 
 static int compare(const void *x, const void *y) {
@@ -19,16 +19,15 @@ static int compare(const void *x, const void *y) {
 }
 
 static void list(oq_arena *a, const char *folder, names *out) {
-    DIR *d = opendir(folder);
-    if (d == NULL)
+    oq_listing *l = oq_os_list(folder);
+    if (l == NULL)
         return;
-    for (const struct dirent *e = readdir(d); e != NULL && out->n < MAX_NAMES; e = readdir(d)) {
-        const char *copy =
-            e->d_name[0] != '.' ? oq_arena_strdup(a, e->d_name, strlen(e->d_name)) : NULL;
+    for (const char *name; out->n < MAX_NAMES && (name = oq_os_list_next(l)) != NULL;) {
+        const char *copy = name[0] != '.' ? oq_arena_strdup(a, name, strlen(name)) : NULL;
         if (copy != NULL)
             (void)OQ_PUSH(a, out, copy);
     }
-    closedir(d);
+    oq_os_list_close(l);
     if (out->n > 1)
         qsort(out->v, out->n, sizeof *out->v, compare);
 }
@@ -45,8 +44,7 @@ static bool extends(oq_str wanted, oq_str name) {
 }
 
 void oq_near_path_text(oq_arena *a, const char *path, char *out, size_t out_size) {
-    const char *slash = strrchr(path, '/');
-    const size_t head = slash != NULL ? (size_t)(slash - path) + 1 : 0;
+    const size_t head = (size_t)(oq_path_last(path) - path);
     const oq_str wanted = oq_str_of(path + head);
     const char *prefix = oq_arena_strdup(a, path, head);
     oq_nearest near;

@@ -33,7 +33,7 @@ static size_t rank_of(oq_str wanted, oq_str candidate) {
     if (rank <= most)
         return rank;
     /* --channel for --per_channel */
-    if (x.n < 4 || x.n >= y.n || memmem(y.p, y.n, x.p, x.n) == NULL)
+    if (x.n < 4 || x.n >= y.n || !oq_str_contains(y, x))
         return SIZE_MAX;
     return MAX_NAME + y.n;
 }

@@ -4,6 +4,7 @@
  */
 #include "calibrate/collect/extent.h"
 
+#include "base/system/cpu.h"
 #include "base/text/real.h"
 
 typedef float v8f __attribute__((vector_size(32)));
@@ -163,7 +164,7 @@ void oq_extent_runtime(const float *v, size_t n, float *lo, float *hi) {
         return;
     }
 #ifdef HAVE_AVX2
-    if (__builtin_cpu_supports("avx2")) {
+    if (oq_cpu_has(OQ_CPU_AVX2)) {
         runtime_avx2(v, n, lo, hi);
         return;
     }
@@ -215,7 +216,7 @@ void oq_extent_add(oq_extent *e, const float *v, size_t n) {
         return;
     int32_t lo, hi, lo_abs;
 #ifdef HAVE_AVX2
-    if (__builtin_cpu_supports("avx2"))
+    if (oq_cpu_has(OQ_CPU_AVX2))
         finite_avx2(v, n, &lo, &hi, &lo_abs);
     else
 #endif

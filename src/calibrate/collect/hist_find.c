@@ -8,6 +8,7 @@
  */
 #include "calibrate/collect/hist_find.h"
 
+#include "base/system/cpu.h"
 #include "base/text/real.h"
 
 typedef float v8f __attribute__((vector_size(32)));
@@ -278,10 +279,9 @@ const oq_hist_kernels *oq_hist_kernels_at(size_t i) {
 #if defined(__x86_64__)
     static const oq_hist_kernels avx2 = {count_avx2, list_avx2, add_up_avx2},
                                  avx512 = {count_avx512, list_avx512, add_up_avx2};
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
+    if (oq_cpu_has(OQ_CPU_AVX512))
         have[n++] = &avx512;
-    if (__builtin_cpu_supports("avx2"))
+    if (oq_cpu_has(OQ_CPU_AVX2))
         have[n++] = &avx2;
 #endif
     have[n++] = &plain;

@@ -6,9 +6,6 @@
 
 #include "base/err.h"
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 #define BLOCK_BYTES ((size_t)16 << 20)
 #define HUGE_PAGE   ((size_t)2 << 20)
 
@@ -62,12 +59,10 @@ static void *room(oq_keep *k, size_t n) {
             return NULL;
         *b = (oq_keep_block){.next = k->blocks, .size = size};
         k->blocks = b;
-#ifdef MADV_HUGEPAGE
         const uintptr_t from = ((uintptr_t)b + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
         const uintptr_t to = ((uintptr_t)b + whole_size(b)) & ~(HUGE_PAGE - 1);
-        if (to > from) /* advice only: a refusal changes nothing */
-            (void)madvise((void *)from, to - from, MADV_HUGEPAGE);
-#endif
+        if (to > from)
+            oq_os_want_large_pages((void *)from, to - from);
     }
     uint8_t *p = (uint8_t *)(b + 1) + b->used;
     b->used += n;

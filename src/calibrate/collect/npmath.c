@@ -5,6 +5,7 @@
  */
 #include "calibrate/collect/npmath.h"
 
+#include "base/system/cpu.h"
 #include "base/text/real.h"
 
 /* numpy sums blocks of up to 128 with eight accumulators and splits longer arrays in halves whose
@@ -120,7 +121,7 @@ void oq_np_log_f32_n(float *v, size_t n) {
         return;
     }
 #if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+    if (oq_cpu_has(OQ_CPU_AVX2) && oq_cpu_has(OQ_CPU_FMA)) {
         log_n_fma(v, n);
         return;
     }

@@ -7,6 +7,8 @@
  */
 #include "debug/measure/passes.h"
 
+#include "base/system/cpu.h"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -244,10 +246,9 @@ const oq_passes *oq_passes_at(size_t i) {
     const oq_passes *have[3];
     size_t n = 0;
 #if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
+    if (oq_cpu_has(OQ_CPU_AVX512))
         have[n++] = &passes_avx512;
-    if (__builtin_cpu_supports("avx2"))
+    if (oq_cpu_has(OQ_CPU_AVX2))
         have[n++] = &passes_avx2;
 #endif
     have[n++] = &passes_plain;

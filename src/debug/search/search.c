@@ -218,7 +218,7 @@ static onq_code search_all(oq_searching *g, onq_error *err) {
     OQ_TRY(oq_debug_search_units(s, g->target, g->arena, err));
     OQ_TRY(oq_search_begin(g, err));
     oq_search_exclude_all(g, false);
-    const uint64_t before = oq_flight_resident();
+    const uint64_t before = oq_os_resident();
     OQ_TRY(measure(g, &s->whole_sqnr, &s->whole_agreement, err));
     OQ_TRY(oq_search_lanes(g, before, err));
     OQ_TRY(each_alone(g, err));

@@ -95,7 +95,7 @@ static bool same_place(const oq_cmp *c, oq_span a, oq_span b) {
     const oq_file *f, *g;
     uint64_t x, y;
     return a.n == b.n && a.n >= PIECE && locate(c->a, a.p, &f, &x) && locate(c->b, b.p, &g, &y) &&
-           x == y && f->dev == g->dev && f->ino == g->ino;
+           x == y && oq_info_is_same(&f->info, &g->info);
 }
 
 /* Complex numbers have no order: their bytes are compared. */

@@ -20,8 +20,8 @@ typedef struct cursor {
 } cursor;
 
 static onq_code short_of(const cursor *c, const char *what, onq_error *err) {
-    return oq_fail(err, ONQ_E_INVALID, "it ends at byte %llu within %s",
-                   (unsigned long long)c->n, what);
+    return oq_fail(err, ONQ_E_INVALID, "it ends at byte %llu within %s", (unsigned long long)c->n,
+                   what);
 }
 
 static onq_code take(cursor *c, void *out, uint64_t n, const char *what, onq_error *err) {
@@ -57,16 +57,26 @@ static double number_of(uint32_t kind, const uint8_t *v) {
     } x = {0};
     memcpy(&x, v, sizes[kind]);
     switch (kind) {
-    case I8: return x.i8;
-    case U16: return x.u16;
-    case I16: return x.i16;
-    case U32: return x.u32;
-    case I32: return x.i32;
-    case F32: return (double)x.f32;
-    case U64: return (double)x.u64;
-    case I64: return (double)x.i64;
-    case F64: return x.f64;
-    default: return x.u8;
+    case I8:
+        return x.i8;
+    case U16:
+        return x.u16;
+    case I16:
+        return x.i16;
+    case U32:
+        return x.u32;
+    case I32:
+        return x.i32;
+    case F32:
+        return (double)x.f32;
+    case U64:
+        return (double)x.u64;
+    case I64:
+        return (double)x.i64;
+    case F64:
+        return x.f64;
+    default:
+        return x.u8;
     }
 }
 
@@ -108,8 +118,7 @@ static onq_code take_fact(oq_gguf *g, cursor *c, onq_error *err) {
         OQ_TRY(take(c, value, sizes[kind], "a value", err));
     f.is_text = kind == TEXT;
     f.number = f.is_text ? 0 : number_of(kind, value);
-    return oq_map_put(&g->fact_map, f.key, (uint32_t)g->facts.n) &&
-                   OQ_PUSH(&g->arena, &g->facts, f)
+    return oq_map_put(&g->fact_map, f.key, (uint32_t)g->facts.n) && OQ_PUSH(&g->arena, &g->facts, f)
                ? ONQ_OK
                : oq_fail_nomem(err);
 }
@@ -202,7 +211,7 @@ static onq_code begin(oq_gguf *g, const onq_allocator *alloc, onq_error *err) {
 
 onq_code oq_gguf_open(oq_gguf *g, const onq_allocator *alloc, oq_file *file, onq_error *err) {
     *g = (oq_gguf){.file = *file};
-    *file = (oq_file){.fd = -1};
+    *file = (oq_file){.handle = OQ_NO_HANDLE};
     return begin(g, alloc, err);
 }
 

@@ -86,8 +86,7 @@ static onq_code make_int8(timing *k, trial *t, oq_plan *plan, onq_error *err) {
     c.activation_type = OQ_UINT8;
     oq_qrun_init(&run, &c);
     const oq_qo_job job = {.model = t->m, .run = &run, .plan = plan};
-    const onq_code rc = oq_qo_run(&job, err);
-    return rc;
+    return oq_qo_run(&job, err);
 }
 
 static onq_code open_trial(timing *k, trial *t, form f, const oq_session_options *like,

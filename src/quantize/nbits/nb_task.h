@@ -15,6 +15,7 @@
  */
 #pragma once
 
+#include "base/system/cpu.h"
 #include "onnx/model.h"
 #include "onnx/tensor.h"
 
@@ -44,7 +45,7 @@ typedef struct oq_nb_task {
     oq_str name;
     oq_dtype real;
     oq_span data;
-    const oq_file *file; /* the mapping `data` lies in, or NULL */
+    const oq_file *file;             /* the mapping `data` lies in, or NULL */
     const struct oq_nb_source *from; /* --weights: read in place of `data`, column by column */
     uint64_t batch, k, n, stride_k, stride_n;
 
@@ -133,7 +134,7 @@ onq_code oq_nb_panels(const oq_nb_task *t, const oq_nb_sink *s, oq_nb_panel_fn f
     OQ_AVX2 static void name##_avx2(const oq_nb_task *t, oq_nb_panel *p, void *ctx) {              \
         body(t, p, ctx);                                                                           \
     }
-#define OQ_NB_BEST(name) (__builtin_cpu_supports("avx2") ? name##_avx2 : name##_plain)
+#define OQ_NB_BEST(name) (oq_cpu_has(OQ_CPU_AVX2) ? name##_avx2 : name##_plain)
 #else
 #define OQ_NB_PANEL(name, body)                                                                    \
     static void name##_plain(const oq_nb_task *t, oq_nb_panel *p, void *ctx) {                     \

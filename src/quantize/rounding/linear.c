@@ -4,14 +4,13 @@
  */
 #include "quantize/rounding/linear.h"
 
-#include <dlfcn.h>
+#include "base/os.h"
+
 #include <math.h>
 #include <pthread.h>
 #include <string.h>
 
 /* ---- the library ---- */
-
-static const char *const libraries[] = {"libopenblas.so.0", "liblapack.so.3"};
 
 /* A setting of the process needs a count of the process: jobs of several environments may run at
  * once, and the last one restores it. */
@@ -22,7 +21,7 @@ static struct {
 } threads = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static bool find(void *lib, const char *name, void *out) {
-    void *f = dlsym(lib, name);
+    void *f = oq_os_symbol(lib, name);
     memcpy(out, &f, sizeof f);
     return f != NULL;
 }
@@ -52,10 +51,10 @@ void oq_linear_close(oq_linear *l) {
 
 void oq_linear_open(oq_linear *l, bool plain) {
     *l = (oq_linear){0};
-    for (size_t i = 0; i < OQ_COUNT(libraries) && !plain; i++) {
-        oq_linear o = {.name = libraries[i]};
+    for (const char *const *name = oq_os_linear_libraries; *name != NULL && !plain; name++) {
+        oq_linear o = {.name = *name};
         /* It keeps threads of its own: never unloaded. */
-        void *lib = dlopen(libraries[i], RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+        void *lib = oq_os_library_for_good(*name);
         if (lib == NULL)
             continue;
         if (find(lib, "dpotrf_", &o.potrf) && find(lib, "dpotri_", &o.potri) &&
@@ -64,7 +63,7 @@ void oq_linear_open(oq_linear *l, bool plain) {
             use_one_thread(&o, lib);
             *l = o;
         }
-        dlclose(lib);
+        oq_os_library_close(lib);
         if (l->name != NULL)
             return;
     }

@@ -4,13 +4,12 @@
 #pragma once
 
 #include "base/err.h"
-
-#include <sys/types.h>
+#include "base/os.h"
 
 typedef struct oq_pipe {
-    int fd;
-    pid_t child; /* the program; 0: none */
-    bool owned;  /* fd is closed in the end */
+    oq_handle handle;
+    oq_process child; /* the program, if there is one */
+    bool owned;       /* the handle is closed in the end */
     bool ended;
 } oq_pipe;
 

@@ -3,7 +3,6 @@
  */
 #include "samples/files/stream.h"
 
-#include <unistd.h>
 #include <zlib.h>
 
 #define CHUNK 65536
@@ -39,8 +38,8 @@ static onq_code read_stored(const oq_bytes *b, uint64_t from, void *out, uint64_
         return ONQ_OK;
     }
     while (done < n) {
-        const ssize_t got =
-            pread(b->file->fd, (uint8_t *)out + done, n - done, (off_t)(b->offset + from + done));
+        const int64_t got = oq_os_read_at(b->file->handle, (uint8_t *)out + done, n - done,
+                                          b->offset + from + done);
         if (got > 0)
             done += (uint64_t)got;
         else if (got == 0)

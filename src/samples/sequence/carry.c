@@ -72,20 +72,12 @@ static const char *const words[] = {"state", "hidden", "cell", "cache", "mem", "
                                     "lstm",  "gru",    "rnn",  "buf",   "ctx", "context"};
 static const char *const shorts[] = {"h", "c", "s", "hx", "cx", "h_", "c_"};
 
-static bool contains(oq_str s, const char *word) {
-    const size_t n = strlen(word);
-    for (size_t i = 0; i + n <= s.n; i++)
-        if (memcmp(s.p + i, word, n) == 0)
-            return true;
-    return false;
-}
-
 static bool is_state_word(oq_str s) {
     for (size_t i = 0; i < OQ_COUNT(shorts); i++)
         if (oq_str_is(s, shorts[i]))
             return true;
     for (size_t i = 0; i < OQ_COUNT(words); i++)
-        if (contains(s, words[i]))
+        if (oq_str_contains(s, oq_str_of(words[i])))
             return true;
     return oq_str_ends(s, OQ_S("_lens")) || oq_str_ends(s, OQ_S("_h")) ||
            oq_str_ends(s, OQ_S("_c"));
@@ -288,8 +280,9 @@ onq_code oq_carry_read(oq_arena *a, const oq_str *rules, size_t n, const oq_ios 
 void oq_carry_mark_states(const oq_carry *c, const oq_ios *out, bool *states) {
     for (size_t i = 0; i < out->n; i++)
         states[i] = oq_str_starts(out->v[i].name, OQ_S("present")) &&
-                    (contains(out->v[i].name, "key") || contains(out->v[i].name, "value") ||
-                     contains(out->v[i].name, "present_"));
+                    (oq_str_contains(out->v[i].name, OQ_S("key")) ||
+                     oq_str_contains(out->v[i].name, OQ_S("value")) ||
+                     oq_str_contains(out->v[i].name, OQ_S("present_")));
     for (size_t i = 0; i < c->n; i++)
         states[c->v[i].out] = true;
 }

@@ -321,7 +321,7 @@ static void frames(void **state) {
     oq_iso_kind kind = OQ_ISO_NONE;
     oq_buf_init(&b, oq_alloc_default());
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
-    const oq_iso_end from = {.fd = ends[0]}, to = {.fd = ends[1], .is_caller = true};
+    const oq_iso_end from = {.handle = ends[0]}, to = {.handle = ends[1], .is_caller = true};
     oq_iso_put(&b, 7);
     oq_iso_put_text(&b, OQ_S("text"));
     assert_ok(oq_iso_send_buf(&from, OQ_ISO_LOG, &b, &err), err);
@@ -367,9 +367,9 @@ static onq_code hear(oq_job *job, uint64_t memory, const oq_buf *frames) {
     int ends[2];
     oq_buf hello;
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
-    const oq_iso_end worker = {.fd = ends[0]};
+    const oq_iso_end worker = {.handle = ends[0]};
     oq_iso_talk talk = {
-        .job = job, .memory = memory, .show = show, .end = {.fd = ends[1], .is_caller = true}};
+        .job = job, .memory = memory, .show = show, .end = {.handle = ends[1], .is_caller = true}};
     oq_buf_init(&hello, oq_alloc_default());
     oq_iso_put_text(&hello, oq_str_of(onq_version()));
     assert_ok(oq_iso_send_buf(&worker, OQ_ISO_HELLO, &hello, &err), err);
@@ -462,8 +462,9 @@ static void a_flood_is_ended(void **state) {
     oq_buf body;
     onq_code rc = ONQ_OK;
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
-    const oq_iso_end from = {.fd = ends[0]};
-    const oq_iso_end to = {.fd = ends[1], .is_caller = true, .go_on = limited_times, .ctx = &left};
+    const oq_iso_end from = {.handle = ends[0]};
+    const oq_iso_end to = {
+        .handle = ends[1], .is_caller = true, .go_on = limited_times, .ctx = &left};
     oq_buf_init(&body, oq_alloc_default());
     for (int i = 0; i < 100; i++)
         assert_ok(oq_iso_send(&from, OQ_ISO_PROGRESS, "progress", 8, &err), err);

@@ -1,7 +1,7 @@
 /*
  * test_child.c — other programs: their files, signals, group and end.
  */
-#include "base/system/child.h"
+#include "base/os.h"
 
 #include "testing.h"
 
@@ -13,33 +13,34 @@
 #include <unistd.h>
 
 /* Runs a line of shell with a pipe as its file `at`; what it writes there, and its status. */
-static int run(const char *line, int at, const oq_child_file *more, char *text, size_t size) {
+static oq_ended run(const char *line, int at, const oq_child_file *more, char *text, size_t size) {
     char name[] = "sh", option[] = "-c", copy[200];
     char *const words[] = {name, option, copy, NULL};
     int ends[2];
-    pid_t child = 0;
+    oq_process child = {0, 0};
     size_t n = 0;
     ssize_t k;
     snprintf(copy, sizeof copy, "%s", line);
     assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
-    const oq_child_file files[] = {{at, ends[1]}, more != NULL ? *more : (oq_child_file){0, -1}};
-    assert_int_equal(oq_child_start(&child, "/bin/sh", words, NULL, files, OQ_COUNT(files)), 0);
-    assert_true(child > 0);
+    const oq_child_file files[] = {{at, ends[1]},
+                                   more != NULL ? *more : (oq_child_file){0, OQ_NO_HANDLE}};
+    assert_int_equal(oq_os_start(&child, "/bin/sh", words, NULL, files, OQ_COUNT(files)), 0);
+    assert_true(child.id > 0);
     close(ends[1]);
     while (n + 1 < size && (k = read(ends[0], text + n, size - 1 - n)) > 0)
         n += (size_t)k;
     text[n] = '\0';
     close(ends[0]);
-    return oq_child_wait(child);
+    return oq_os_wait(&child);
 }
 
 static void its_files_and_status(void **state) {
     (void)state;
     char text[100];
     /* Standard input is empty; the file has the number that was asked for. */
-    const int status = run("cat; echo said >&3; exit 7", 3, NULL, text, sizeof text);
-    assert_true(WIFEXITED(status));
-    assert_int_equal(WEXITSTATUS(status), 7);
+    const oq_ended end = run("cat; echo said >&3; exit 7", 3, NULL, text, sizeof text);
+    assert_int_equal(end.signal, 0);
+    assert_int_equal(end.status, 7);
     assert_string_equal(text, "said\n");
 }
 
@@ -53,11 +54,11 @@ static void numbers_in_each_others_way(void **state) {
     close(probe[1]);
     char line[100];
     snprintf(line, sizeof line, "echo same >&%d", probe[1]);
-    assert_int_equal(run(line, probe[1], NULL, text, sizeof text), 0);
+    assert_int_equal(run(line, probe[1], NULL, text, sizeof text).status, 0);
     assert_string_equal(text, "same\n");
-    const oq_child_file other = {probe[1], -1};
+    const oq_child_file other = {probe[1], OQ_NO_HANDLE};
     snprintf(line, sizeof line, "echo lost >&%d; echo kept", probe[1]);
-    assert_int_equal(run(line, STDOUT_FILENO, &other, text, sizeof text), 0);
+    assert_int_equal(run(line, STDOUT_FILENO, &other, text, sizeof text).status, 0);
     assert_string_equal(text, "kept\n");
 }
 
@@ -70,14 +71,14 @@ static void signals_as_usual_and_a_group(void **state) {
     sigaddset(&blocked, SIGTERM);
     assert_int_equal(sigprocmask(SIG_BLOCK, &blocked, &before), 0);
     assert_int_equal(sigaction(SIGPIPE, &ignore, &old), 0);
-    int status = run("kill -TERM $$; echo alive", 1, NULL, text, sizeof text);
-    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM);
-    status = run("kill -PIPE $$; echo alive", 1, NULL, text, sizeof text);
-    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGPIPE);
+    oq_ended end = run("kill -TERM $$; echo alive", 1, NULL, text, sizeof text);
+    assert_int_equal(end.signal, SIGTERM);
+    end = run("kill -PIPE $$; echo alive", 1, NULL, text, sizeof text);
+    assert_int_equal(end.signal, SIGPIPE);
     sigaction(SIGPIPE, &old, NULL);
     sigprocmask(SIG_SETMASK, &before, NULL);
-    status = run("kill -TERM 0", 1, NULL, text, sizeof text); /* its group, in which we are not */
-    assert_true(WIFSIGNALED(status));
+    end = run("kill -TERM 0", 1, NULL, text, sizeof text); /* its group, in which we are not */
+    assert_int_not_equal(end.signal, 0);
 }
 
 static void what_cannot_be_started(void **state) {
@@ -85,12 +86,12 @@ static void what_cannot_be_started(void **state) {
     char name[] = "none";
     char *const words[] = {name, NULL};
     const oq_child_file no_such_file = {3, 1 << 20};
-    pid_t child = 0;
+    oq_process child = {0, 0}, stranger = {getppid(), 0};
     /* Some systems, and valgrind, find out in the child only. */
-    if (oq_child_start(&child, "/no/such/program", words, NULL, NULL, 0) == 0)
-        assert_int_equal(WEXITSTATUS(oq_child_wait(child)), 127);
-    assert_int_not_equal(oq_child_start(&child, "/bin/sh", words, NULL, &no_such_file, 1), 0);
-    assert_int_equal(oq_child_wait(getppid()), 0); /* not a child */
+    if (oq_os_start(&child, "/no/such/program", words, NULL, NULL, 0) == 0)
+        assert_int_equal(oq_os_wait(&child).status, 127);
+    assert_int_not_equal(oq_os_start(&child, "/bin/sh", words, NULL, &no_such_file, 1), 0);
+    assert_int_equal(oq_os_wait(&stranger).status, 0); /* not a child */
 }
 
 /* In a process of its own: the test's own files are closed with the rest. */
@@ -102,7 +103,7 @@ static void files_are_closed(void **state) {
     assert_true(kept < first && first < second);
     const pid_t child = fork();
     if (child == 0) {
-        oq_close_from(first);
+        oq_os_close_from(first);
         _exit(fcntl(kept, F_GETFD) >= 0 && fcntl(first, F_GETFD) < 0 && fcntl(second, F_GETFD) < 0
                   ? 0
                   : 1);

@@ -34,7 +34,7 @@ static void opens_and_maps(void **state) {
     assert_memory_equal(f.p, "hello", 5);
     oq_file_close(&f);
     oq_file_close(&f);
-    assert_int_equal(f.fd, -1);
+    assert_true(f.handle == OQ_NO_HANDLE);
 }
 
 static void empty_file(void **state) {

@@ -6,6 +6,7 @@
  */
 #include "base/system/file.h"
 
+#include "base/os/os_posix.h"
 #include "flaky_alloc.h"
 #include "flaky_io.h"
 #include "scratch.h"
@@ -110,12 +111,12 @@ static const struct {
     {"", ENOENT, 0},
 };
 
-static void check_resolver(scratch *s, int (*resolver)(int, const char *)) {
+static void check_resolver(scratch *s, oq_handle (*resolver)(oq_handle, const char *)) {
     const int dir = open(scratch_path(s, "model"), O_PATH | O_DIRECTORY | O_CLOEXEC);
     assert_true(dir >= 0);
     for (size_t i = 0; i < OQ_COUNT(resolved); i++) {
         errno = 0;
-        const int fd = resolver(dir, resolved[i].location);
+        const int fd = (int)resolver(dir, resolved[i].location);
         if (resolved[i].error != 0) {
             if (fd >= 0 || errno != resolved[i].error)
                 fail_msg("'%s': %d, errno %d", resolved[i].location, fd, errno);
@@ -136,11 +137,11 @@ static void check_resolver(scratch *s, int (*resolver)(int, const char *)) {
 }
 
 static void kernel_resolver(void **state) {
-    check_resolver(*state, oq_open_beneath);
+    check_resolver(*state, oq_os_open_beneath);
 }
 
 static void walking_resolver(void **state) {
-    check_resolver(*state, oq_open_beneath_walk);
+    check_resolver(*state, oq_os_open_beneath_walk);
 }
 
 /* A kernel, or a container, that does not know openat2, or that never gets it done. */
@@ -148,7 +149,7 @@ static void kernel_without_resolver(void **state) {
     static const int answers[] = {ENOSYS, EPERM, EAGAIN, EINTR};
     for (size_t i = 0; i < OQ_COUNT(answers); i++) {
         flaky_io_no_openat2(answers[i]);
-        check_resolver(*state, oq_open_beneath);
+        check_resolver(*state, oq_os_open_beneath);
         flaky_io_no_openat2(0);
     }
 }
@@ -166,13 +167,13 @@ static void walk_ends(void **state) {
         n += 7;
     }
     memcpy(deep + n, "w.bin", 6);
-    const int fd = oq_open_beneath_walk(dir, deep);
+    const int fd = (int)oq_os_open_beneath_walk(dir, deep);
     assert_true(fd >= 0);
     close(fd);
     memset(deep, 'x', 4800);
-    assert_true(oq_open_beneath_walk(dir, deep) < 0);
+    assert_true(oq_os_open_beneath_walk(dir, deep) < 0);
     deep[300] = '\0';
-    assert_true(oq_open_beneath_walk(dir, deep) < 0);
+    assert_true(oq_os_open_beneath_walk(dir, deep) < 0);
     assert_int_equal(errno, ENAMETOOLONG);
     /* Folders in folders, past what is kept open; links that grow past a path. */
     int at = dup(dir);
@@ -184,7 +185,7 @@ static void walk_ends(void **state) {
         memcpy(deep + 2 * i, "d/", 3);
     }
     close(at);
-    assert_true(oq_open_beneath_walk(dir, deep) < 0);
+    assert_true(oq_os_open_beneath_walk(dir, deep) < 0);
     assert_int_equal(errno, ENAMETOOLONG);
     memset(deep, '/', 4000);
     memcpy(deep, "sub", 3);
@@ -193,9 +194,9 @@ static void walk_ends(void **state) {
     memcpy(deep, "long/", 5);
     memset(deep + 5, 'x', 200);
     deep[205] = '\0';
-    assert_true(oq_open_beneath_walk(dir, deep) < 0);
+    assert_true(oq_os_open_beneath_walk(dir, deep) < 0);
     assert_int_equal(errno, ENAMETOOLONG);
-    check_resolver(s, oq_open_beneath_walk);
+    check_resolver(s, oq_os_open_beneath_walk);
     const int after = dup(dir);
     assert_int_equal(after, before);
     close(after);
@@ -303,7 +304,7 @@ static void data_root(void **state) {
                  "regular");
     oq_dir_close(&all);
     /* No root in a zeroed struct. */
-    const oq_dir none = {.fd = -1};
+    const oq_dir none = {.handle = OQ_NO_HANDLE};
     assert_int_equal(oq_dir_file(&d, &none, OQ_S("out"), &f, &err), ONQ_E_PATH);
     oq_dir_close(&d);
     oq_dir_close(&cache);

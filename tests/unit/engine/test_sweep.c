@@ -501,7 +501,7 @@ static void lanes_by_memory(void **state) {
     onq_env_set_threads(env, 1000);
     assert_int_equal(oq_flight_lanes(env, 1, 10000), 16);
     onq_env_free(env);
-    assert_true(oq_flight_resident() > 1 << 20);
+    assert_true(oq_os_resident() > 1 << 20);
 }
 
 /* ---- no memory ---- */

@@ -1,5 +1,5 @@
 /*
- * confine.c — see confine.h. System calls that the C library has no functions for.
+ * os_linux_confine.c — see confine.h. System calls that the C library has no functions for.
  */
 #include "base/system/confine.h"
 

@@ -1,0 +1,116 @@
+/*
+ * os_program_windows.c — see os_program.h.
+ */
+#include "base/os_program.h"
+
+#define WIN32_LEAN_AND_MEAN
+#include <windows.h>
+
+#include <fcntl.h>
+#include <io.h>
+#include <shellapi.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void (*told)(int number);
+static volatile LONG asked;
+static UINT code_page;
+
+static void restore_code_page(void) {
+    SetConsoleOutputCP(code_page);
+}
+
+/* Arguments come in UTF-16; those in the code page have lost letters. */
+static void take_arguments(int *argc, char ***argv) {
+    int n = 0;
+    wchar_t **wide = CommandLineToArgvW(GetCommandLineW(), &n);
+    char **words = wide != NULL ? calloc((size_t)n + 1, sizeof *words) : NULL;
+    for (int i = 0; words != NULL && i < n; i++) {
+        const int size = WideCharToMultiByte(CP_UTF8, 0, wide[i], -1, NULL, 0, NULL, NULL);
+        words[i] = size > 0 ? malloc((size_t)size) : NULL;
+        if (words[i] == NULL)
+            return;
+        WideCharToMultiByte(CP_UTF8, 0, wide[i], -1, words[i], size, NULL, NULL);
+    }
+    if (words == NULL)
+        return;
+    *argc = n;
+    *argv = words; /* until the end */
+}
+
+static void want_colours(DWORD which) {
+    HANDLE h = GetStdHandle(which);
+    DWORD mode = 0;
+    if (GetConsoleMode(h, &mode))
+        SetConsoleMode(h, mode | ENABLE_VIRTUAL_TERMINAL_PROCESSING);
+}
+
+void oq_program_begin(int *argc, char ***argv) {
+    DWORD mode;
+    take_arguments(argc, argv);
+    _setmode(_fileno(stdin), _O_BINARY);
+    _setmode(_fileno(stdout), _O_BINARY);
+    _setmode(_fileno(stderr), _O_BINARY);
+    setvbuf(stderr, NULL, _IONBF, 0);
+    if (GetConsoleMode(GetStdHandle(STD_OUTPUT_HANDLE), &mode) ||
+        GetConsoleMode(GetStdHandle(STD_ERROR_HANDLE), &mode)) {
+        code_page = GetConsoleOutputCP();
+        SetConsoleOutputCP(CP_UTF8);
+        atexit(restore_code_page);
+        want_colours(STD_OUTPUT_HANDLE);
+        want_colours(STD_ERROR_HANDLE);
+    }
+}
+
+void oq_program_set_variable(const char *name, const char *value) {
+    if (getenv(name) == NULL)
+        _putenv_s(name, value);
+}
+
+static BOOL WINAPI on_control(DWORD what) {
+    (void)what;
+    if (InterlockedExchange(&asked, 1) != 0)
+        return FALSE; /* asked twice: at once */
+    told(SIGINT);
+    return TRUE;
+}
+
+void oq_program_catch(void (*stop)(int number)) {
+    told = stop;
+    SetConsoleCtrlHandler(on_control, TRUE);
+}
+
+/* What a shell of another system would see. */
+void oq_program_end_by(int number) {
+    fflush(NULL);
+    exit(128 + number);
+}
+
+void oq_program_end_by_pipe(void) {
+    exit(128 + 13);
+}
+
+int oq_program_columns(void) {
+    CONSOLE_SCREEN_BUFFER_INFO info;
+    return GetConsoleScreenBufferInfo(GetStdHandle(STD_ERROR_HANDLE), &info)
+               ? info.srWindow.Right - info.srWindow.Left + 1
+               : 0;
+}
+
+bool oq_program_is_terminal(FILE *f) {
+    DWORD mode;
+    return GetConsoleMode((HANDLE)_get_osfhandle(_fileno(f)), &mode) != 0;
+}
+
+int64_t oq_program_read_input(void *p, size_t n) {
+    return _read(_fileno(stdin), p, n < (1u << 30) ? (unsigned)n : 1u << 30);
+}
+
+/* A file that is mapped cannot be cut short here. */
+void oq_program_guard(void) {
+}
+
+const char *oq_program_shrunk(void) {
+    return NULL;
+}
