@@ -3,16 +3,16 @@
  */
 #include "onnx/spill.h"
 
-#include "base/system/temp.h"
 #include "onnx/tensor.h"
 
 #define ALIGN 4096 /* whole pages, so that those of one tensor can be given back */
 
 onq_code oq_spill_begin(oq_spill *s, oq_model *m, onq_error *err) {
     *s = (oq_spill){.model = m};
-    const oq_str path = oq_str_format(&m->arena, "%s/onq-weights", oq_temp_root());
-    OQ_TRY_ALLOC(path.p != NULL, err);
-    return oq_out_open(&s->out, &m->env->alloc, path.p, err);
+    char room[OQ_PATH_MAX];
+    const char *path = oq_path_join(&m->arena, oq_os_temp_root(room), "onq-weights");
+    OQ_TRY_ALLOC(path != NULL, err);
+    return oq_out_open(&s->out, &m->env->alloc, path, err);
 }
 
 onq_code oq_spill_put(oq_spill *s, oq_tensor *t, const void *p, uint64_t n, onq_error *err) {

@@ -4,6 +4,7 @@
  */
 #include "quantize/nbits_method/nb_fit.h"
 
+#include "base/system/cpu.h"
 #include "quantize/number/qparam.h"
 
 #define MAGIC 6755399441055744.0 /* 1.5 * 2^52: what is added to it is rounded to an integer */
@@ -54,7 +55,7 @@ OQ_AVX2 static void measure_avx2(trial *t, const double *w, size_t rows, size_t 
                                  size_t stride, const double *power) {
     measure_body(t, w, rows, cols, stride, power);
 }
-#define MEASURE (__builtin_cpu_supports("avx2") ? measure_avx2 : measure_plain)
+#define MEASURE (oq_cpu_has(OQ_CPU_AVX2) ? measure_avx2 : measure_plain)
 #else
 #define MEASURE measure_plain
 #endif
