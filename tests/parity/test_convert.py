@@ -222,8 +222,29 @@ def test_verifies_and_tells(tmp_path):
     assert "nothing written" in dry.stdout
     plan = json.loads((tmp_path / "p.json").read_text())
     assert {"w0", "w1"} <= {t["name"] for t in plan["tensors"]}
-    again = onq("convert", "--to", "float", "-i", case.source, "-o", out, status=0)
+    again = onq("convert", "--to", "float", "-i", case.source, "-o", out, "--quiet", status=0)
     assert "nothing in it had to be converted" in again.stderr
+    out.unlink()
+    refused(onq("convert", "--to", "float", "-i", case.source, "-o", out, "--strict"), "nothing in it has to be converted", "--strict")
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("to", ["float", "qoperator"])
+def test_from_plan(to, tmp_path):
+    """A plan repeats the conversion with its options; one that says something else of the model is refused."""
+    model = opmodels.mixed(17)
+    case = Case(tmp_path, model, STATIC["qdq-channels"], opmodels.feeds(model, 1))
+    plan, again = tmp_path / "p.json", tmp_path / "again.onnx"
+    out = case.convert(to, "--plan", plan, *(("--partial",) if to == "qoperator" else ("--clips", "none")))
+    onq("convert", "--from_plan", plan, "-i", case.made, "-o", again, "--no_verify", "--quiet", status=0)
+    assert again.read_bytes() == out.read_bytes()
+    content = json.loads(plan.read_text())
+    if to == "float":
+        next(t for t in content["tensors"] if "axis" not in t)["scale"] = 7.0
+    else:
+        content["nodes"][0]["treatment"] = "float"
+    plan.write_text(json.dumps(content))
+    refused(onq("convert", "--from_plan", plan, "-i", case.made, "-o", again, "--no_verify"), "p.json", "it was edited")
 
 
 def test_diff_and_inspect(tmp_path):

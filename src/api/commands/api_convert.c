@@ -60,6 +60,14 @@ static const onq_option_info convert_rows[] = {
             "remove Relu and Clip. auto: a range that begins at 0, of values that may be "
             "negative, becomes a Relu, and one between round numbers, such as 0 and 6, a Clip; "
             "all: every range becomes a Clip; none: nothing."),
+    OQ_FLAG("lossy", 0, "",
+            "Convert also what has no exact counterpart; the summary says how far the outputs "
+            "are from those of the input, in dB."),
+    OQ_FLAG("strict", 0, "", "Fail if nothing has to be converted."),
+};
+static const oq_opt_group convert_own = OQ_GROUP("Conversion", convert_rows);
+
+static const onq_option_info file_rows[] = {
     /* Own sense: a file that is written. */
     OQ_PATH("ranges", 0, "", "FILE",
             "Also write the parameters of activations as a calibration cache, from which "
@@ -70,14 +78,8 @@ static const onq_option_info convert_rows[] = {
     OQ_ENUM("encodings_format", 0, "", "aimet-1.0.0", OQ_CHOICES(FORMATS), "FORMAT",
             "aimet-0.6.1, aimet-1.0.0, aimet-2.0.0: encodings of AIMET; tensorrt: a calibration "
             "cache of TensorRT; overrides: TensorQuantOverrides of onnxruntime.quantization."),
-    OQ_FLAG("lossy", 0, "",
-            "Convert also what has no exact counterpart; the summary says how far the outputs "
-            "are from those of the input, in dB."),
 };
-static const oq_opt_group convert_own = OQ_GROUP("Conversion", convert_rows);
-
-static const onq_option_info plan_rows[] = {OQ_ROW_PLAN, OQ_ROW_DRY_RUN};
-static const oq_opt_group plan_own = OQ_GROUP("Plan", plan_rows);
+static const oq_opt_group files_own = OQ_GROUP("Parameters", file_rows);
 
 typedef struct run {
     oq_quant q;
@@ -261,10 +263,40 @@ static void tell(const run *r, double seconds) {
 }
 
 /* A model that has nothing to convert is written as it is. */
-static void warn_unchanged(const run *r) {
-    if (is_unchanged(r))
-        oq_alert(r->q.job->env, "%s: nothing in it had to be converted to %s",
-                 oq_job_input(r->q.job), r->to);
+static onq_code judge_unchanged(const run *r, onq_error *err) {
+    const oq_job *job = r->q.job;
+    if (!is_unchanged(r))
+        return ONQ_OK;
+    if (oq_opt_flag(job->opts, "strict"))
+        return oq_fail(err, ONQ_E_UNSUPPORTED, "nothing in it has to be converted to %s (--strict)",
+                       r->to);
+    oq_alert(job->env, "%s: nothing in it had to be converted to %s", oq_job_input(job), r->to);
+    return ONQ_OK;
+}
+
+/* A plan repeats a conversion; what it converts, and with which parameters, is for the model alone to
+ * say. */
+static onq_code check_plan(const run *r, onq_error *err) {
+    const oq_given *g = r->q.job->given;
+    const oq_plan *p = &r->q.plan;
+    if (g == NULL)
+        return ONQ_OK;
+    bool same = g->plan.nodes.n == p->nodes.n && g->plan.tensors.n == p->tensors.n;
+    for (size_t i = 0; same && i < p->nodes.n; i++)
+        same = oq_str_eq(g->plan.nodes.v[i].output, p->nodes.v[i].output) &&
+               g->plan.nodes.v[i].fate == p->nodes.v[i].fate;
+    for (size_t i = 0; same && i < p->tensors.n; i++) {
+        const oq_plan_tensor *a = &g->plan.tensors.v[i], *b = &p->tensors.v[i];
+        same = oq_str_eq(a->name, b->name) && a->n == b->n &&
+               (b->role == OQ_ROLE_BIAS || a->type == b->type) &&
+               (b->n == 0 || (memcmp(a->scale, b->scale, b->n * sizeof *b->scale) == 0 &&
+                              memcmp(a->zero, b->zero, b->n * sizeof *b->zero) == 0));
+    }
+    return same ? ONQ_OK
+                : oq_fail(err, ONQ_E_CONFIG,
+                          "%s: it is not the plan of this model, or it was edited: a conversion "
+                          "keeps the parameters that the model has",
+                          g->path);
 }
 
 static onq_code save(run *r, onq_error *err) {
@@ -284,7 +316,8 @@ static onq_code run_steps(run *r, onq_error *err) {
     OQ_TRY(oq_job_open_sound(q->job, oq_job_input(q->job), &q->model, err));
     OQ_TRY(oq_model_size(q->model, &q->size_before, err));
     OQ_TRY(oq_quant_make(q, err));
-    warn_unchanged(r);
+    OQ_TRY(check_plan(r, err));
+    OQ_TRY(judge_unchanged(r, err));
     OQ_TRY(save(r, err));
     OQ_TRY(write_params(r, err));
     OQ_TRY(oq_plan_file_write(q->job, &q->plan, "convert", err));
@@ -320,9 +353,10 @@ const oq_command oq_command_convert = {
              "that --to names. Scales and zero points are kept. An operator that has no exact "
              "counterpart is refused by its name. It needs no samples and no runtime, and models "
              "may be larger than memory."},
-    .required = "input output|dry_run to",
-    .groups = {&oq_group_input, &oq_group_output, &form_own, &convert_own, &plan_own,
-               &oq_group_data, &oq_group_runtime, &oq_group_verify, &oq_group_general},
+    .required = "input output|dry_run to|from_plan",
+    .decides = {&form_own, &convert_own},
+    .groups = {&oq_group_input, &oq_group_output, &form_own, &convert_own, &files_own,
+               &oq_group_plan, &oq_group_data, &oq_group_runtime, &oq_group_verify, &oq_group_general},
     .run = run_convert,
 };
 
@@ -331,7 +365,9 @@ const oq_command oq_command_dequantize = {
              "The same as `onq convert --to float`: a quantized model, in whatever form, becomes "
              "float again, to be trained further or quantized in another way."},
     .required = "input output|dry_run",
-    .groups = {&oq_group_input, &oq_group_output, &convert_own, &plan_own, &oq_group_data,
+    .decides = {&convert_own},
+    .groups = {&oq_group_input, &oq_group_output, &convert_own, &files_own, &oq_group_plan,
+               &oq_group_data,
                &oq_group_runtime, &oq_group_verify, &oq_group_general},
     .run = run_dequantize,
 };

@@ -83,6 +83,12 @@ static onq_code put(const reading *r, const entry *e, oq_tensor_override *t, siz
     return ONQ_OK;
 }
 
+static onq_code note_blocks(const reading *r, oq_str name, onq_error *err) {
+    if (r->out->n_blocks++ == 0)
+        r->out->blocks = oq_str_copy(r->o->arena, name);
+    return r->out->blocks.p != NULL ? ONQ_OK : oq_fail_nomem(err);
+}
+
 /* ---- types ---- */
 
 static oq_dtype type_of(bool is_signed, int64_t bits) {
@@ -166,8 +172,9 @@ static onq_code read_lists(reading *r, const json_t *j, onq_error *err) {
                                json_integer_value(json_object_get(j, "bw")))};
     if (e.name.n == 0)
         return oq_fail(err, ONQ_E_CONFIG, "%s: an encoding has no name", r->path);
-    if (e.type == OQ_UNDEFINED || oq_str_is(text_of(json_object_get(j, "dtype")), "FLOAT") ||
-        oq_str_is(kind, "PER_BLOCK") || oq_str_is(kind, "LPBQ")) {
+    if (oq_str_is(kind, "PER_BLOCK") || oq_str_is(kind, "LPBQ"))
+        return note_blocks(r, e.name, err);
+    if (e.type == OQ_UNDEFINED || oq_str_is(text_of(json_object_get(j, "dtype")), "FLOAT")) {
         r->out->n_other++;
         return ONQ_OK;
     }
@@ -193,7 +200,9 @@ static onq_code read_plain(reading *r, const json_t *j, onq_error *err) {
     if (e.name.n == 0)
         return oq_fail(err, ONQ_E_CONFIG, "%s: an encoding has no name", r->path);
     const oq_str type = text_of(json_object_get(j, "output_dtype"));
-    if (json_object_get(j, "block_size") != NULL || scales == NULL || type.n == 0 ||
+    if (json_object_get(j, "block_size") != NULL)
+        return note_blocks(r, e.name, err);
+    if (scales == NULL || type.n == 0 ||
         !oq_qtype_parse(type, &e.type) || oq_qtype_find(e.type)->is_float) {
         r->out->n_other++;
         return ONQ_OK;
