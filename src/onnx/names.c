@@ -87,7 +87,11 @@ onq_code oq_fresh_init(oq_fresh *s, oq_arena *scratch, oq_model *m, onq_error *e
     *s = (oq_fresh){.tensors = {.arena = &m->arena}, .nodes = {.arena = &m->arena}};
     oq_map_init(&s->tensors.map, scratch);
     oq_map_init(&s->nodes.map, scratch);
-    return m->proto->graph == NULL ? ONQ_OK : oq_walk_graphs(m->proto->graph, collect, s, err);
+    return m->proto->graph == NULL ? ONQ_OK : oq_fresh_add(s, m->proto->graph, err);
+}
+
+onq_code oq_fresh_add(oq_fresh *s, oq_graph *g, onq_error *err) {
+    return oq_walk_graphs(g, collect, s, err);
 }
 
 static oq_str fresh(oq_fresh *s, oq_names *names, oq_str base, const char *suffix) {

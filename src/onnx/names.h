@@ -30,6 +30,8 @@ typedef struct oq_fresh {
 
 /* Collects all names of the model; the sets live in `scratch`. */
 onq_code oq_fresh_init(oq_fresh *s, oq_arena *scratch, oq_model *m, onq_error *err);
+/* Adds the names of a graph that the model does not hold, such as the body of a function. */
+onq_code oq_fresh_add(oq_fresh *s, oq_graph *g, onq_error *err);
 /* base + suffix, made unique. p == NULL: out of memory. */
 oq_str oq_fresh_tensor(oq_fresh *s, oq_str base, const char *suffix);
 oq_str oq_fresh_node(oq_fresh *s, oq_str base, const char *suffix);

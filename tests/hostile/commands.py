@@ -68,6 +68,8 @@ COMMANDS = {
     "convert": Row(f"convert {QUANTIZE} --to float"),
     "convert-qdq": Row(f"convert {QUANTIZE} --to qdq --lossy", ("model",)),
     "convert-qoperator": Row(f"convert {QUANTIZE} --to qoperator", ("model",)),
+    "convert-float32": Row(f"convert {QUANTIZE} --to float32", ("model",)),
+    "convert-float16": Row(f"convert {QUANTIZE} --to float16", ("model",)),
     "convert-nbits": Row(f"convert {QUANTIZE} --to nbits", ("model",)),
     "dequantize": Row(f"dequantize {QUANTIZE} --clips all --ranges ranges.json", ("model",), ("out.onnx", "ranges.json")),
     "bnb4": Row(f"bnb4 {QUANTIZE}"),

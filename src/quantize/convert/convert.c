@@ -115,6 +115,7 @@ static onq_code convert_all(oq_cv *cv, const oq_cv_step *steps, onq_error *err) 
         oq_function *f = p->functions.v[i];
         oq_graph *g = graph_of(cv, f);
         OQ_TRY_ALLOC(g != NULL, err);
+        OQ_TRY(oq_fresh_add(&cv->names, g, err));
         const onq_code rc = convert_graph(cv, g, steps, err);
         if (rc != ONQ_OK)
             return oq_error_in(err, rc, "function '%.*s'", OQ_STR(f->name));

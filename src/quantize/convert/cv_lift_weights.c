@@ -66,6 +66,7 @@ typedef struct packed {
     oq_tensor *q, *scale, *zero;
     oq_span data, scales, zeros;
     bool real_zero;
+    uint32_t *groups; /* of rows; NULL: in the order of the blocks */
 } packed;
 
 static oq_dtype type_of(unsigned bits, bool is_signed) {
@@ -91,25 +92,39 @@ static onq_code read_sizes(const oq_node *n, packed *p, onq_error *err) {
     return ONQ_OK;
 }
 
-/* Rows in another order than that of the blocks. */
-static onq_code check_order(oq_cv_scope *s, const oq_node *n, const packed *p, onq_error *err) {
+/* Rows in another order than that of the blocks: g_idx has the block of each. */
+static onq_code read_groups(oq_cv_scope *s, const oq_node *n, packed *p, onq_error *err) {
     oq_tensor *t = NULL;
     int64_t *v = NULL;
     size_t count = 0;
+    bool same = true;
     OQ_TRY(constant(s, n, 4, &t, err));
     if (t == NULL)
         return ONQ_OK;
     OQ_TRY(oq_tensor_i64s(s->cv->model, t, &s->cv->scratch, &v, &count, err));
-    for (size_t i = 0; i < count; i++)
-        if (v[i] != (int64_t)(i / p->block))
-            return oq_cv_refuse(n, ONQ_E_UNSUPPORTED, err, "'%.*s' gives its rows another order",
-                                OQ_STR(t->name));
+    uint32_t *groups = OQ_NEW_ARRAY(s->cv->arena, uint32_t, p->k + 1);
+    OQ_TRY_ALLOC(groups != NULL, err);
+    if (count < p->k)
+        return oq_cv_refuse(n, ONQ_E_INVALID, err, "'%.*s' has %zu elements for %llu rows",
+                            OQ_STR(t->name), count, (unsigned long long)p->k);
+    for (uint64_t i = 0; i < p->k; i++) {
+        if (v[i] < 0 || (uint64_t)v[i] >= p->blocks)
+            return oq_cv_refuse(n, ONQ_E_INVALID, err, "'%.*s' has block %lld of %llu",
+                                OQ_STR(t->name), (long long)v[i], (unsigned long long)p->blocks);
+        groups[i] = (uint32_t)v[i];
+        same &= groups[i] == i / p->block;
+    }
+    p->groups = same ? NULL : groups;
+    if (!same && oq_node_input(n, 3).n > 0)
+        return oq_cv_refuse(n, ONQ_E_UNSUPPORTED, err,
+                            "it has zero points beside '%.*s', which ONNX Runtime does not apply",
+                            OQ_STR(t->name));
     return ONQ_OK;
 }
 
 static onq_code read_packed(oq_cv_scope *s, const oq_node *n, packed *p, onq_error *err) {
     OQ_TRY(read_sizes(n, p, err));
-    OQ_TRY(check_order(s, n, p, err));
+    OQ_TRY(read_groups(s, n, p, err));
     OQ_TRY(constant_of(s, n, 1, p->n * p->blocks * (p->block * p->bits / 8), &p->q, &p->data, err));
     OQ_TRY(constant_of(s, n, 2, p->n * p->blocks, &p->scale, &p->scales, err));
     if (p->q->data_type.v != OQ_UINT8 || !oq_dtype_is_float(p->scale->data_type.v))
@@ -151,6 +166,7 @@ static onq_code nbits_float(oq_cv_scope *s, const packed *p, oq_str *out, onq_er
                             .along = p->k,
                             .inner = p->n,
                             .block = p->block,
+                            .groups = p->groups,
                             .per_along = 1,
                             .per_inner = p->blocks,
                             .zero_along = 1,
@@ -221,13 +237,14 @@ static onq_code lift_nbits(oq_cv_scope *s, oq_node *n, onq_error *err) {
     if (!have(s, oq_node_input(n, 1), &weight, &key)) {
         OQ_TRY(read_packed(s, n, &p, err));
         const bool pairs = s->cv->job->to != OQ_TO_FLOAT;
-        if (pairs && p.real_zero)
+        const bool odd = p.real_zero || p.groups != NULL;
+        if (pairs && odd)
             OQ_TRY(oq_cv_inexact(s, n,
-                                 "its zero points are not integers, which DequantizeLinear needs, so "
-                                 "that its weight can only become float",
+                                 "its zero points are not integers, or its rows not in the order of "
+                                 "its blocks, so that its weight can only become float",
                                  err));
-        OQ_TRY(pairs && !p.real_zero ? nbits_blocks(s, &p, &weight, err)
-                                     : nbits_float(s, &p, &weight, err));
+        OQ_TRY(pairs && !odd ? nbits_blocks(s, &p, &weight, err)
+                             : nbits_float(s, &p, &weight, err));
         OQ_TRY(keep(s, key, weight, err));
     }
     return emit_product(s, n, weight, oq_node_input(n, 5), err);

@@ -45,7 +45,7 @@ typedef struct run {
 /* The stretch that begins with element `at`, at most `most` long. */
 static run next_run(const oq_cv_values *v, uint64_t at, size_t most) {
     const uint64_t i = at % v->inner, k = at / v->inner % v->along, o = at / v->inner / v->along;
-    const uint64_t b = k / v->block;
+    const uint64_t b = v->groups != NULL ? v->groups[k] : k / v->block;
     run r = {.first = o * v->per_outer + b * v->per_along + i * v->per_inner,
              .zero_first = o * v->zero_outer + b * v->zero_along + i * v->zero_inner,
              .step = v->per_inner,
