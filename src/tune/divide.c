@@ -65,6 +65,18 @@ static int by_hash(const void *x, const void *y) {
     return a->number != b->number ? (a->number < b->number ? -1 : 1) : 0;
 }
 
+/* Cuts the list into equal parts, but not between samples that are equal; true if every part has
+ * some. */
+static bool cut_between(const ranked *v, size_t n, size_t n_parts, size_t *part) {
+    size_t used = 0;
+    for (size_t i = 0; i < n; i++) {
+        const bool goes_on = i > 0 && v[i].hash == v[i - 1].hash;
+        part[v[i].at] = goes_on ? part[v[i - 1].at] : i * n_parts / n;
+        used += i == 0 || part[v[i].at] != part[v[i - 1].at];
+    }
+    return used == n_parts;
+}
+
 /* The part of every sample, into part[n]. */
 static onq_code find_parts(oq_arena *a, const uint64_t *hashes, const uint64_t *numbers, size_t n,
                            size_t n_parts, uint64_t salt, size_t *part, onq_error *err) {
@@ -73,6 +85,8 @@ static onq_code find_parts(oq_arena *a, const uint64_t *hashes, const uint64_t *
     for (size_t i = 0; i < n; i++)
         v[i] = (ranked){mix(hashes[i] ^ mix(salt)), numbers[i], i};
     qsort(v, n, sizeof *v, by_hash);
+    if (cut_between(v, n, n_parts, part))
+        return ONQ_OK;
     for (size_t i = 0; i < n; i++)
         part[v[i].at] = i * n_parts / n;
     return ONQ_OK;

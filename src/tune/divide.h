@@ -3,8 +3,8 @@
  *
  * Samples are put in the order of a hash of what they hold and cut into parts. In a fold one part
  * judges and the others calibrate. So the same set is divided in the same way whatever its order
- * and names, kinds of samples that alternate are mixed in every part, and samples that are equal
- * come into the same part (but for one pair of parts that they may lie across).
+ * and names, kinds of samples that alternate are mixed in every part, and samples of equal hashes
+ * come into the same part, unless a part would then have none.
  */
 #pragma once
 

@@ -37,8 +37,10 @@ onq_code oq_trials_divide(oq_trials *t, size_t n_parts, uint64_t salt, oq_divisi
     uint64_t *numbers = OQ_NEW_ARRAY(&t->arena, uint64_t, n + 1);
     OQ_TRY_ALLOC(hashes != NULL && numbers != NULL, err);
     for (size_t i = 0; i < n; i++) {
-        hashes[i] = oq_sample_hash(&t->all.v[i].sample);
-        numbers[i] = t->all.v[i].sample.number;
+        const oq_sample *s = &t->all.v[i].sample;
+        /* The steps of a sequence stay together: one of them says much of the next. */
+        hashes[i] = i > 0 && s->step > 0 ? hashes[i - 1] : oq_sample_hash(s);
+        numbers[i] = s->number;
     }
     return oq_divide(&t->arena, hashes, numbers, n, n_parts, salt, out, err);
 }

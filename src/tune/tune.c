@@ -12,6 +12,7 @@
 #define MIN_CLOCK_SECONDS 0.02
 #define CLOCK_PART        0.15 /* of what float takes for all samples */
 #define FIRST_LOOK        4    /* samples */
+#define RACE_BYTES        ((uint64_t)512 << 20) /* of models that are timed side by side */
 #define USUAL             20   /* candidates of a search, for the progress */
 /* Of the longest time that a candidate took so far: what must be left for the answer. */
 #define RESERVE 1.0
@@ -391,12 +392,19 @@ onq_code oq_tune_try(oq_tune *t, const oq_recipe *r, const char *label, oq_candi
     return ONQ_OK;
 }
 
-/* Those that can be run and have no time. */
+/* Those that can be run and have no time, as many as may be open at once. */
 static size_t find_untimed(const oq_tune *t, oq_candidate **v) {
     size_t n = 0;
-    for (size_t i = 0; i < t->all.n && n < OQ_RACE; i++)
-        if (t->all.v[i]->ok && t->all.v[i]->ms <= 0)
-            v[n++] = t->all.v[i];
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < t->all.n && n < OQ_RACE; i++) {
+        oq_candidate *c = t->all.v[i];
+        if (!c->ok || c->ms > 0)
+            continue;
+        bytes += c->size;
+        if (n > 0 && bytes > RACE_BYTES)
+            break;
+        v[n++] = c;
+    }
     return n;
 }
 

@@ -208,6 +208,35 @@ static void order_does_not_matter(void **state) {
     bm_end(&b);
 }
 
+/* Samples of one hash, such as the steps of a sequence, judge together; where all have the same they
+ * are cut all the same. */
+static void equal_ones_stay_together(void **state) {
+    uint64_t hashes[SAMPLES], numbers[SAMPLES];
+    oq_division d;
+    bm b;
+    onq_error err = ONQ_ERROR_INIT;
+    (void)state;
+    bm_begin(&b, NULL, 13);
+    for (size_t i = 0; i < SAMPLES; i++) {
+        hashes[i] = 1000 + i / 3; /* five sequences of three steps, and one more */
+        numbers[i] = i;
+    }
+    assert_ok(oq_divide(b.a, hashes, numbers, SAMPLES, 2, 0, &d, &err), err);
+    for (size_t k = 0; k < 2; k++) {
+        size_t of[SAMPLES] = {0};
+        assert_true(d.folds[k].n_judge > 3 && d.folds[k].n_calibrate > 3);
+        for (size_t i = 0; i < d.folds[k].n_judge; i++)
+            of[d.folds[k].judge[i] / 3]++;
+        for (size_t i = 0; i < 5; i++)
+            assert_true(of[i] == 0 || of[i] == 3);
+    }
+    for (size_t i = 0; i < SAMPLES; i++)
+        hashes[i] = 7;
+    assert_ok(oq_divide(b.a, hashes, numbers, SAMPLES, 2, 0, &d, &err), err);
+    assert_int_equal(d.folds[0].n_judge, SAMPLES / 2);
+    bm_end(&b);
+}
+
 /* One sample has to do for both, and is said to. */
 static void one_sample(void **state) {
     const uint64_t hash = 7, number = 3;
@@ -281,8 +310,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(outputs),    cmocka_unit_test(default_targets),
         cmocka_unit_test(folds),      cmocka_unit_test(order_does_not_matter),
-        cmocka_unit_test(one_sample), cmocka_unit_test(student),
-        cmocka_unit_test(ratios),     cmocka_unit_test(flips),
+        cmocka_unit_test(one_sample), cmocka_unit_test(equal_ones_stay_together),
+        cmocka_unit_test(student),    cmocka_unit_test(ratios),
+        cmocka_unit_test(flips),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
