@@ -10,10 +10,10 @@
 
 #define MAX_CLOCK_SECONDS 0.3 /* for one session */
 #define MIN_CLOCK_SECONDS 0.02
-#define CLOCK_PART        0.15 /* of what float takes for all samples */
-#define FIRST_LOOK        4    /* samples */
+#define CLOCK_PART        0.15                  /* of what float takes for all samples */
+#define FIRST_LOOK        4                     /* samples */
 #define RACE_BYTES        ((uint64_t)512 << 20) /* of models that are timed side by side */
-#define USUAL             20   /* candidates of a search, for the progress */
+#define USUAL             20                    /* candidates of a search, for the progress */
 /* Of the longest time that a candidate took so far: what must be left for the answer. */
 #define RESERVE 1.0
 
