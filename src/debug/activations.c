@@ -185,7 +185,10 @@ static onq_code open_first(running *r, onq_error *err) {
     if (l->refused.code != ONQ_OK)
         no_kernels(d, &l->refused);
     const oq_ios *outs = &l->truth->outputs;
-    OQ_TRY(oq_roles_find(&d->arena, &l->truth->inputs, outs, &r->roles, err));
+    if (r->run->roles != NULL)
+        r->roles = *r->run->roles;
+    else
+        OQ_TRY(oq_roles_find(&d->arena, &l->truth->inputs, outs, &r->roles, err));
     for (size_t i = 0; i < outs->n; i++) {
         const oq_debug_output o = {.name = oq_str_copy(&d->arena, outs->v[i].name),
                                    .state = r->roles.states[i] && r->roles.n_states < outs->n};

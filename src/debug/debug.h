@@ -28,6 +28,7 @@
 #include "debug/measure/sums.h"
 #include "engine/engine.h"
 #include "onnx/graph.h"
+#include "samples/sequence/tally.h"
 #include "samples/source.h"
 
 #define OQ_DEBUG_BINS 64   /* of the histograms */
@@ -211,6 +212,11 @@ typedef struct oq_debug {
     bool cpu_saturates;                   /* this machine adds two products in 16 bits */
     const struct oq_debug_search *search; /* or NULL; ranking follows what it measured */
     const struct oq_debug_about *about;   /* what the report says of the run; or NULL */
+    struct {
+        const oq_tally *tally; /* along sequences of a model with states; or NULL */
+        size_t output;         /* the answer that is shown, of the float model ... */
+        oq_str name;
+    } along;
     uint32_t *ranking; /* weights first: index, or weights.n + index of an activation */
     size_t n_ranking;
 } oq_debug;
@@ -220,7 +226,8 @@ typedef struct oq_debug_run {
     oq_engine *engine;
     oq_source *truth_source, *made_source; /* the same samples for either model */
     oq_session_options session;            /* threads, provider and custom operators are taken */
-    bool kernel;     /* also run the quantized model as the runtime optimises it */
+    const oq_roles *roles; /* of the float model's inputs and outputs; NULL: by their names */
+    bool kernel;           /* also run the quantized model as the runtime optimises it */
     unsigned jobs;   /* samples at once; 0: as many as there are cores and memory for */
     uint64_t memory; /* bytes that samples that run at once may add to those of one */
 } oq_debug_run;

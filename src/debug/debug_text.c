@@ -163,6 +163,8 @@ void oq_debug_json(const oq_debug *d, oq_jw *w) {
         outputs_json(w, d);
         oq_debug_worst_json(d, w);
     }
+    if (d->along.tally != NULL)
+        oq_tally_json(d->along.tally, d->along.output, d->along.name, w);
     if (d->has_kernel)
         oq_debug_kernel_json(d, w);
 }
@@ -301,6 +303,8 @@ void oq_debug_text(const oq_debug *d, size_t most, oq_buf *out) {
         oq_buf_addc(out, '\n');
     }
     oq_debug_worst_text(d, out);
+    if (d->along.tally != NULL)
+        oq_tally_text(d->along.tally, d->along.output, d->along.name, out);
     const widths wide = widths_of(d, most);
     if (d->n_ranking > 0)
         oq_buf_addf(out, "\nrank %s   here    qdq  cross  kind       %-*s  %-*s  likely reason\n",

@@ -112,7 +112,10 @@ static onq_code run(oq_session *s, const oq_session_options *how, const oq_recor
     OQ_TRY(oq_model_is_random(how->model, &random, err));
     OQ_SCRATCH(arena, alloc);
     oq_roles roles;
-    OQ_TRY(oq_roles_find(&arena, &s->inputs, &s->outputs, &roles, err));
+    if (r->roles != NULL)
+        roles = *r->roles;
+    else
+        OQ_TRY(oq_roles_find(&arena, &s->inputs, &s->outputs, &roles, err));
     v->n_states = roles.n_states;
     v->speaks = roles.language.is;
     oq_agree *sums = OQ_NEW_ARRAY(&arena, oq_agree, s->outputs.n + 1);

@@ -24,6 +24,7 @@ typedef struct oq_record {
     size_t most;                /* runs that are wanted */
     uint64_t bytes;             /* of those that are kept */
     bool generated;             /* of inputs that were made up */
+    const struct oq_roles *roles; /* what inputs and outputs are for; NULL: what names say */
     bool classes;               /* the first output holds scores of classes, however many axes */
 } oq_record;
 

@@ -4,6 +4,7 @@
  */
 #include "api/debug/causes.h"
 #include "api/debug/debug_about.h"
+#include "api/debug/debug_along.h"
 #include "api/debug/lifted.h"
 #include "api/options/shared_rows.h"
 #include "api/samples.h"
@@ -68,6 +69,7 @@ typedef struct debugging {
     oq_lifted lifted; /* what was searched in place of integer operators */
     oq_debug_about about;
     oq_diagnosis diagnosis;
+    oq_tally along; /* of models with states */
 } debugging;
 
 /* Samples that a search uses unless --limit says otherwise: it runs them once for each node. */
@@ -168,6 +170,9 @@ static onq_code run_models(debugging *g, onq_error *err) {
     run->kernel = !oq_opt_flag(job->opts, "no_kernel_check");
     run->jobs = (unsigned)oq_opt_int(job->opts, "jobs");
     run->memory = oq_opt_size(job->opts, "memory");
+    const oq_walker *walker = NULL;
+    OQ_TRY(oq_job_walker(job, g->truth, &walker, err));
+    run->roles = walker != NULL ? &walker->roles : NULL;
     OQ_TRY(oq_job_source(job, g->truth, &g->truth_source, err));
     OQ_TRY(oq_job_source(job, g->made, &g->made_source, err));
     if (g->d.histograms)
@@ -178,6 +183,7 @@ static onq_code run_models(debugging *g, onq_error *err) {
     run->truth_source = g->truth_source;
     run->made_source = g->made_source;
     OQ_TRY(oq_debug_activations(&g->d, run, err));
+    OQ_TRY(oq_debug_along(job, &g->d, g->engine, &g->along, err));
     return oq_job_tell_samples(job, g->truth, g->truth_source, false, err);
 }
 
@@ -277,6 +283,7 @@ static onq_code run_debug(oq_job *job, onq_error *err) {
     debugging g = {.job = job};
     onq_code rc = run_steps(&g, err);
     oq_lifted_release(&g.lifted);
+    oq_tally_release(&g.along);
     if (g.d.env != NULL)
         oq_debug_release(&g.d);
     oq_source_close(g.truth_source);

@@ -2,6 +2,7 @@
  * quant_prepare.c — the beginning of every quantization: a model that is sound, its types known,
  * its opset what the result needs.
  */
+#include "api/samples.h"
 #include "api/quantizing/quantization.h"
 #include "base/env.h"
 #include "onnx/tidy.h"
@@ -54,6 +55,9 @@ onq_code oq_quant_open(oq_quant *q, bool trained, onq_error *err) {
                        "--target needs the comparison that --no_verify and --check 0 leave out");
     OQ_TRY(oq_job_open_sound(job, oq_job_input(job), &q->model, err));
     OQ_TRY(oq_quant_look(job, q->model, trained, &q->input, err));
+    const oq_walker *walker = NULL;
+    OQ_TRY(oq_job_walker(job, q->model, &walker, err));
+    q->record.roles = walker != NULL ? &walker->roles : NULL;
     OQ_TRY(oq_model_size(q->model, &q->size_before, err));
     q->has_external = q->size_before > q->model->bytes.n;
     if (!oq_opt_has(job->opts, "lift_constants") || !oq_opt_flag(job->opts, "lift_constants"))

@@ -369,6 +369,8 @@ static void rest_json(page *p) {
     }
     oq_jw_end_array(w);
     worst_json(p);
+    if (p->d->along.tally != NULL)
+        oq_tally_json(p->d->along.tally, p->d->along.output, p->d->along.name, &p->w);
     const oq_verify_grade grade = isnan(worst)
                                       ? OQ_GRADE_POOR
                                       : oq_verify_grade_of(isinf(worst) ? OQ_VERIFY_EQUAL : worst,

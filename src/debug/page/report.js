@@ -138,6 +138,18 @@ function effects() {
   if (!S.units.length) { $("effect-box").hidden = true; $("effect").append(make("p", "No unit could be tried: only nodes of the main graph with QuantizeLinear and DequantizeLinear around them are.", "empty")); }
 }
 
+/* ---- models with states: figures by their place in the sequence ---- */
+function sequences() {
+  const a = D.along; $("along").hidden = !a; if (!a) return;
+  const kl = a.figure === "kl", ways = [["forced", "var(--truth)"], ["free", "var(--made)"]].filter(w => a[w[0]]), n = a.free.length, all = ways.flatMap(w => a[w[0]]).filter(v => v !== null), w = 960, h = 190;
+  $("along-text").textContent = `${clean(a.output)}: ${kl ? "divergence from float (KL), low is good" : "signal to noise in dB, high is good"}, by ${a.place}`; if (!all.length) return;
+  let low = Math.min(...all, kl ? 0 : Infinity), high = Math.max(...all); if (low === high) { low -= 1; high += 1; }
+  const s = svg("svg", {viewBox: `0 0 ${w} ${h + 20}`, role: "img", "aria-label": "Figures by place in the sequence"}), x = i => n > 1 ? 46 + i * (w - 50) / (n - 1) : 46, y = v => 6 + (h - 8) * (1 - (v - low) / (high - low)), show = v => kl ? num(v) : dB(v);
+  for (const v of [low, high]) s.append(svg("line", {x1: 46, x2: w, y1: y(v), y2: y(v), stroke: "var(--line)"}), svg("text", {x: 40, y: y(v) + (v === high ? 10 : 0), fill: "var(--soft)", "font-size": 12, "text-anchor": "end"}, show(v)));
+  for (const [name, colour] of ways) { let path = ""; a[name].forEach((v, i) => { if (v !== null) path += `${path && a[name][i - 1] !== null ? "L" : "M"}${x(i).toFixed(1)} ${y(v).toFixed(1)}`; }); const p = svg("path", {d: path, fill: "none", stroke: colour, "stroke-width": 2}); p.append(svg("title", {}, name === "free" ? "with its own states" : "with float's states")); s.append(p); }
+  s.append(svg("text", {x: 46, y: h + 16, fill: "var(--soft)", "font-size": 12}, `${a.place} 1`), svg("text", {x: w, y: h + 16, fill: "var(--soft)", "font-size": 12, "text-anchor": "end"}, `${n}`)); $("along-plot").append(s);
+}
+
 /* ---- samples: how they are spread, and the worst by name ---- */
 function samples() {
   const worst = D.worst_samples || [], spread = D.spread || [], n = spread.reduce((s, b) => s + b[1], 0); $("samples").hidden = !D.samples;
@@ -344,5 +356,5 @@ addEventListener("dragover", e => { e.preventDefault(); document.body.classList.
 addEventListener("drop", e => { e.preventDefault(); document.body.classList.remove("drop"); load(e.dataTransfer.files[0]); });
 
 rows.forEach(r => r.text = [r.name, r.node, r.op, r.type, r.kind ? "activation" : "weight", why(r)[0]].join(" ").toLowerCase());
-verdict(); cards(); advise(); effects(); samples(); draw(); about(); showBasket(); plot(); G.paint();
+verdict(); cards(); advise(); effects(); samples(); sequences(); draw(); about(); showBasket(); plot(); G.paint();
 if (rows.length) select([...rows].sort((a, b) => a.rank - b.rank)[0].id, true);
