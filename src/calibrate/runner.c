@@ -319,6 +319,8 @@ onq_code oq_runner_open(oq_runner *r, onq_error *err) {
     r->counts_ahead = r->keeps && r->job->options->stride == 0;
     r->keep_left = r->keeps ? keep_limit(r) : 0;
     r->c.locks = &r->locks;
+    if (r->job->walker != NULL)
+        OQ_TRY(oq_past_look_init(&r->past, &r->arena, r->job->walker, err));
     if (oq_runner_is_histogram(r) && oq_runner_need(r) == OQ_NEED_TAILS) {
         r->c.tail_samples = r->meta.total != OQ_CAL_ALL ? r->meta.total : LIKELY_SAMPLES;
         r->c.tail_room = memory_limit(r) / 16 / sizeof(float);
@@ -433,19 +435,9 @@ static onq_code look_for_nan(oq_runner *r, const oq_sample *s, onq_error *err) {
     return noted ? ONQ_OK : oq_fail_nomem(err);
 }
 
-/* The first tokens of a text have activations of their own, which later ones look back at. */
-static void tell_of_past(const oq_runner *r) {
-    if (r->n_sequences == 0 || r->n_with_past < r->n_sequences ||
-        !r->job->walker->roles.language.is)
-        return;
-    oq_warn(r->env,
-            "all samples begin with a past, and no run shows the first tokens of a text, whose "
-            "activations are the largest; give whole texts and leave the states out, and the model "
-            "makes them itself");
-}
-
 void oq_runner_tell(const oq_runner *r) {
-    tell_of_past(r);
+    if (r->past.of != NULL)
+        oq_past_look_tell(&r->past, r->env);
     if (r->n_nan_samples > 0)
         oq_warn(r->env, "%llu of %llu samples hold NaN, the first: %.*s",
                 (unsigned long long)r->n_nan_samples, (unsigned long long)r->meta.total,
@@ -482,16 +474,38 @@ static bool prepare(oq_lane *l, const oq_sample *s) {
     return runs_again(r, fate, s->number);
 }
 
+/* In the first pass; others see the same steps. */
+static bool looks_at_past(const oq_lane *l) {
+    return l->r->past.of != NULL && l->c->pass == OQ_PASS_EXTENT;
+}
+
+static onq_code look_before(oq_lane *l, const oq_sample *s, onq_error *err) {
+    oq_runner *r = l->r;
+    if (!looks_at_past(l))
+        return ONQ_OK;
+    pthread_mutex_lock(&r->lock);
+    const onq_code rc = oq_past_look_before(&r->past, &r->arena, &l->walk, s, err);
+    pthread_mutex_unlock(&r->lock);
+    return rc;
+}
+
 /* Runs a sample in a lane, and records it if `record` is not NULL. */
 static onq_code run_sample(oq_lane *l, const oq_sample *s, oq_record *record, onq_error *err) {
     oq_runner *r = l->r;
     oq_outputs out = {0};
     if (!prepare(l, s))
         return ONQ_OK;
-    const bool keeps = record != NULL || (r->job->walker != NULL && !s->last);
+    const bool looks = looks_at_past(l) && s->step == 0;
+    const bool keeps = record != NULL || (r->job->walker != NULL && !s->last) ||
+                       (looks && oq_past_look_wants(&l->walk, s));
     oq_session *session = l->turned ? l->beside : l->session;
     l->turned = r->job->walker != NULL && !l->turned;
     onq_code rc = oq_sample_run(session, NULL, s, keeps ? &out : NULL, err);
+    if (rc == ONQ_OK && looks) {
+        pthread_mutex_lock(&r->lock);
+        oq_past_look_after(&r->past, &l->walk, s, out.v);
+        pthread_mutex_unlock(&r->lock);
+    }
     if (rc == ONQ_OK && r->job->walker != NULL)
         rc = oq_walk_take(&l->walk, s, out.v, out.n, err);
     l->c->sample_name = NULL;
@@ -504,14 +518,6 @@ static onq_code run_sample(oq_lane *l, const oq_sample *s, oq_record *record, on
     return r->notes_fates && l->c->pass == OQ_PASS_EXTENT ? note_fate(l, s, err) : ONQ_OK;
 }
 
-static void note_past(oq_lane *l) {
-    oq_runner *r = l->r;
-    pthread_mutex_lock(&r->lock);
-    r->n_sequences++;
-    r->n_with_past += l->walk.past > 0;
-    pthread_mutex_unlock(&r->lock);
-}
-
 /* The same for a sample that may be a raw step. */
 static onq_code walk_sample(oq_lane *l, const oq_sample *s, oq_record *record, onq_error *err) {
     if (l->c->pass == OQ_PASS_EXTENT)
@@ -521,9 +527,9 @@ static onq_code walk_sample(oq_lane *l, const oq_sample *s, oq_record *record, o
     oq_arena arena;
     oq_sample full;
     oq_arena_init(&arena, &l->r->env->alloc);
-    onq_code rc = oq_walk_fill(&l->walk, s, &arena, &full, err);
-    if (rc == ONQ_OK && s->step == 0)
-        note_past(l);
+    onq_code rc = look_before(l, s, err);
+    if (rc == ONQ_OK)
+        rc = oq_walk_fill(&l->walk, s, &arena, &full, err);
     if (rc != ONQ_OK)
         rc = oq_error_in(err, rc, "sample '%s'", s->name);
     else

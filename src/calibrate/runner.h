@@ -10,6 +10,7 @@
 #include "calibrate/method/method.h"
 #include "calibrate/partial.h"
 #include "engine/sweep.h"
+#include "samples/sequence/past_look.h"
 
 #include <pthread.h>
 
@@ -76,8 +77,7 @@ typedef struct oq_runner {
     OQ_VEC(uint8_t) fates;      /* by number of the sample */
     uint64_t keep_left;         /* bytes that may still be kept */
     uint64_t keep_most;         /* of the samples kept so far, the most that one took */
-    uint64_t n_sequences;       /* that were begun, where the job has a walker ... */
-    uint64_t n_with_past;       /* ... and whose first step has a past already */
+    oq_past_look past;          /* where the job has a walker */
     uint64_t n_nan_samples;     /* whose inputs hold NaN */
     uint64_t nan_number;        /* of the first of them */
     oq_str nan_first;           /* in words */
@@ -111,7 +111,7 @@ uint64_t oq_runner_again(const oq_runner *r, uint64_t all);
 void oq_runner_forget(oq_runner *r);
 /* What Constant nodes give, in n samples. */
 onq_code oq_runner_count_fixed(oq_runner *r, uint64_t n_samples, onq_error *err);
-/* Warns of samples with NaN, and of texts without a beginning. */
+/* Warns of samples with NaN, and of states that no run made. */
 void oq_runner_tell(const oq_runner *r);
 
 /* calibrate.c: writes a checkpoint when the last one was long ago for what it costs. `next` is the
