@@ -17,7 +17,7 @@ from .._samples import Samples
 from .._tensors import copy_out
 from ..errors import OnqError
 from ._guard import Guarded
-from ._options import set_providers
+from ._options import set_carry, set_providers
 from .qtypes import FLOAT, FLOAT16
 
 if TYPE_CHECKING:
@@ -86,6 +86,7 @@ class CalibraterBase(metaclass=Guarded):
         self.symmetric = symmetric
         self.use_external_data_format = use_external_data_format
         self.per_channel = per_channel
+        self.carry: Mapping[str, str] | Iterable[str] | bool | None = None  # create_calibrator says what it is
         self.execution_providers = ["CPUExecutionProvider"]
         self._model: onnx.ModelProto | None = None
         self._session: onnxruntime.InferenceSession | None = None
@@ -113,6 +114,7 @@ class CalibraterBase(metaclass=Guarded):
         for name, value in self._options().items():
             self._job.set(name, value)
         set_providers(self._job, self.execution_providers)
+        set_carry(self._job, self.carry)
         self._job.call("onq_calibrator_new", self._job.env, self._job.options, c.byref(self._handle))
         return self._handle
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -38,6 +39,18 @@ def set_providers(job: Job, providers: Iterable[Any] | None) -> None:
         name = provider[0] if isinstance(provider, tuple) else provider
         job.set("provider", name.removesuffix("ExecutionProvider"))
         return
+
+
+def set_carry(job: Job, carry: Mapping[str, str] | Iterable[str] | bool | None) -> None:
+    """Says which outputs of one step are inputs of the next: None: what names say; False: none."""
+    if carry is False:
+        job.set("no_carry", True)
+    elif isinstance(carry, str):
+        raise TypeError('carry is a list of "OUTPUT=INPUT", or a dictionary of them')
+    elif carry is not None and carry is not True:
+        if isinstance(carry, Mapping):  # names, not patterns
+            carry = [re.sub(r"([.^$*+?()\[\]{}|\\])", r"\\\1", k) + "=" + v for k, v in carry.items()]
+        job.add("carry", carry)
 
 
 def overrides_text(overrides: Mapping[str, Any]) -> str:

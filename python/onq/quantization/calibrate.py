@@ -7,7 +7,7 @@ import contextlib
 import json
 import os
 import tempfile
-from collections.abc import ItemsView, Iterator, KeysView, Mapping, Sequence, ValuesView
+from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -294,6 +294,7 @@ def create_calibrator(
     use_external_data_format=False,
     providers=None,
     extra_options={},  # noqa: B006 - as in onnxruntime, and never changed
+    carry: Mapping[str, str] | Iterable[str] | bool | None = None,
 ) -> CalibraterBase:
     """A calibrator for a model.
 
@@ -306,6 +307,7 @@ def create_calibrator(
         providers: execution providers for running the model; the CPU by default.
         extra_options: options of the method: symmetric, moving_average, averaging_constant, max_intermediate_outputs,
             per_channel, num_bins, num_quantized_bins, percentile, scenario.
+        carry: which outputs are states and go into which inputs at the next step, as in quantize_static.
 
     Returns:
         A calibrator: call collect_data(reader), as often as needed, then compute_data().
@@ -321,6 +323,7 @@ def create_calibrator(
     )
     if providers:
         calibrator.execution_providers = providers
+    calibrator.carry = carry
     calibrator.augment_graph()
     calibrator.create_inference_session()
     return calibrator

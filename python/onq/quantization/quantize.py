@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from .. import quantization as _package
 from .._job import Job, Result
 from .._model import has_onnx, is_proto, onnx_package, proto_of
 from .._samples import Strided
-from ._options import set_choice, set_extra, set_providers, set_types
+from ._options import set_carry, set_choice, set_extra, set_providers, set_types
 from .calibrate import (  # noqa: F401 - the last three for programs
     CalibrationDataReader,
     CalibrationMethod,
@@ -260,6 +260,7 @@ def quantize_static(
     extra_options=None,
     calibration_cache_path: str | Path | None = None,
     optimize_model: bool = False,
+    carry: Mapping[str, str] | Iterable[str] | bool | None = None,
 ):
     """Quantizes a model with ranges of its activations that samples give, and writes it.
 
@@ -267,8 +268,8 @@ def quantize_static(
         model_input: a path or a ModelProto.
         model_output: the path to write; None returns the model as a ModelProto instead.
         calibration_data_reader: gives samples: get_next returns {input name: array}, and None at the end. An iterable
-            of dictionaries serves too, and a folder or file as `onq static --data` takes it. It may be None if
-            calibration_cache_path names a file that exists.
+            of dictionaries serves too, and a folder or file as `onq static --data` takes it. A list of dictionaries is
+            a sequence of steps. It may be None if calibration_cache_path names a file that exists.
         quant_format: QuantFormat.QDQ (QuantizeLinear and DequantizeLinear around float operators) or
             QuantFormat.QOperator (quantized operators).
         op_types_to_quantize: operator types, as ["Conv"]; all that are supported by default.
@@ -304,6 +305,8 @@ def quantize_static(
             BlockSize: quantize weights in blocks (opset 21).
         calibration_cache_path: a JSON file of ranges. If it exists it is read and no sample is run, else it is written.
         optimize_model: let ONNX Runtime optimise the model first.
+        carry: which outputs are states and go into which inputs at the next step of a sequence: {"hn": "h0"}, or as
+            `onq static --carry` takes it; found by common names by default; False turns it off.
 
     Raises:
         ValueError: for arguments that do not fit, and where onnxruntime.quantization refuses the job; set
@@ -341,6 +344,7 @@ def quantize_static(
         if optimize_model:
             job.set("optimize_model", True)
         set_providers(job, calibration_providers)
+        set_carry(job, carry)
         _set_cache(job, calibration_cache_path)
         if isinstance(calibration_data_reader, (str, os.PathLike)):
             job.set("data", calibration_data_reader)
