@@ -7,13 +7,20 @@ texts or signals and makes the steps itself.
 import io
 import json
 import math
+import os
+import re
+import shutil
+import subprocess
 import tarfile
+import time
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 import statemodels as sm
 from calibtool import differences, load_json, onq, reference, saved, write_samples
+from common import BUILD, ONQ
 from quantcase import METHODS
 
 CASES = [
@@ -147,6 +154,51 @@ def test_shards_count_sequences(made, tmp_path, method):
     assert (tmp_path / "whole.json").read_bytes() == (tmp_path / "resumed.json").read_bytes()
     onq(*base, "--isolate", "-o", tmp_path / "isolated.json")
     assert (tmp_path / "whole.json").read_bytes() == (tmp_path / "isolated.json").read_bytes()
+
+
+MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+       "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
+
+
+@pytest.mark.skipif(shutil.which("mpirun") is None or not (BUILD / "onq-mpi").exists(), reason="no onq-mpi or mpirun")
+@pytest.mark.parametrize("method,more", [("minmax", []), ("minmax", ["--calib_moving_average"]), ("entropy", []),
+                                         ("percentile", [])])
+def test_ranks_count_sequences(made, tmp_path, method, more):
+    """Each rank walks through whole sequences; the bytes are those of one process."""
+    data = store_texts(tmp_path / "texts", texts())
+    words_of_job = ["calibrate", "-i", made / "decoder.onnx", "--data", data, "--generate", 4, "--method", method, *more,
+                    "--quiet", "-o"]
+    onq(*words_of_job, tmp_path / "one.json")
+    for ranks in (2, 3):
+        subprocess.run(["mpirun", "-n", str(ranks), BUILD / "onq-mpi", *map(str, words_of_job), tmp_path / "many.json"],
+                       env={**os.environ, **MPI, "TMPDIR": str(tmp_path)}, check=True, timeout=120)
+        assert (tmp_path / "one.json").read_bytes() == (tmp_path / "many.json").read_bytes()
+        (tmp_path / "many.json").unlink()
+
+
+@pytest.mark.parametrize("method", ["minmax", "percentile"])
+def test_taken_up_at_a_sequence(tmp_path, method):
+    """A job that is killed somewhere in a sequence goes on with the beginning of one, to the same bytes."""
+    model = sm.decoder(tmp_path / "m.onnx", layers=2, width=128, heads=4, vocabulary=500)
+    data = store_texts(tmp_path / "texts", texts(n=40))
+    words_of_job = ["calibrate", "-i", model, "--data", data, "--generate", 40, "--method", method]
+    onq(*words_of_job, "-o", tmp_path / "whole.json")
+    check = tmp_path / "check"
+    words_of_job += ["--checkpoint", check, "-o", tmp_path / "c.json", "--verbose"]
+    job = subprocess.Popen([ONQ, *map(str, words_of_job)], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    for _ in range(2000):
+        if check.exists() or job.poll() is not None:
+            break
+        time.sleep(0.005)
+    job.kill()
+    job.wait()
+    if not check.exists():
+        pytest.skip("the job was over before it could be killed")
+    assert not (tmp_path / "c.json").exists()
+    r = onq(*words_of_job)
+    taken_up = re.search(r"going on after sample (\d+) of 1640", r.stderr)
+    assert taken_up is not None and int(taken_up.group(1)) % 41 == 0, r.stderr
+    assert (tmp_path / "whole.json").read_bytes() == (tmp_path / "c.json").read_bytes()
 
 
 def test_static_is_that_of_the_stored_steps(made, tmp_path):
@@ -295,6 +347,54 @@ def test_bench_along_texts(made, tmp_path):
     assert math.isclose(found[1]["language"]["perplexity"], math.exp(np.mean(loss)), rel_tol=1e-5)
 
 
+def test_debug_along(made, tmp_path):
+    """The figures of bench; and of states only what a run adds, which a past that both share would hide."""
+    model, data = made / "decoder.onnx", store_texts(tmp_path / "texts", texts())
+    onq("static", "-i", model, "--data", data, "-o", tmp_path / "q.onnx")
+    source = ["--data", data, "--generate", 5]
+    found = json.loads(onq("debug", "--float_model", model, "--qdq_model", tmp_path / "q.onnx", *source, "--quick",
+                           "--json", "-o", tmp_path / "page.html").stdout)
+    of_bench = bench(model, tmp_path / "q.onnx", *source)[1]["agreement"]["along"]
+    assert found["along"] == of_bench
+    steps, _ = sm.speak(model, [[t] for t in texts()], generate=5)
+    truth, s = sm.session(model), sm.session(tmp_path / "q.onnx")
+    a, b = [], []
+    for step in steps:
+        past = step["past_key_values.0.key"].shape[2]
+        a.append(truth.run(["present.0.key"], step)[0][:, :, past:].ravel())
+        b.append(s.run(["present.0.key"], step)[0][:, :, past:].ravel())
+    assert math.isclose(found["outputs"]["present.0.key"]["sqnr"], sqnr(a, b), abs_tol=0.01)
+    page = (tmp_path / "page.html").read_text()
+    assert '"along":' in page
+    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if browser is not None:
+        dom = subprocess.run([browser, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom",
+                              (tmp_path / "page.html").as_uri()], capture_output=True, text=True, timeout=120).stdout
+        plot = dom[dom.index('id="along-plot"'):].split("</figure>")[0]
+        assert plot.count("<path") == 2 and "token 1" in plot
+
+
+def test_carry_of_the_user_counts_in_verdicts(made, tmp_path):
+    """States with names that are not known are no answers either, once they are named."""
+    text = (made / "gru.onnx").read_bytes()
+    m = onnx.load_from_string(text)
+    for node in m.graph.node:
+        node.output[:] = ["later" if x == "hn" else x for x in node.output]
+        node.input[:] = ["before" if x == "h0" else x for x in node.input]
+    m.graph.input[1].name, m.graph.output[1].name = "before", "later"
+    onnx.save(m, tmp_path / "m.onnx")
+    data = store(tmp_path / "x.npz", signals())
+    source = ["--data", data, "--steps_axis", 0, "--carry", "later=before"]
+    said = onq("static", "-i", tmp_path / "m.onnx", *source, "-o", tmp_path / "q.onnx").stdout
+    line = next(x for x in said.splitlines() if x.startswith("outputs: "))
+    assert " of 2" not in line, line  # "output 'y' of 2" where the state counts
+    agreement = bench(tmp_path / "m.onnx", tmp_path / "q.onnx", *source)[1]["agreement"]
+    assert [x["name"] for x in agreement["states"]] == ["later"]
+    found = json.loads(onq("debug", "--float_model", tmp_path / "m.onnx", "--qdq_model", tmp_path / "q.onnx", *source,
+                           "--quick", "--json").stdout)
+    assert found["outputs"]["later"]["state"] is True
+
+
 def test_warns_of_texts_without_a_beginning(made, tmp_path):
     model = made / "decoder.onnx"
     steps, _ = sm.speak(model, [[t] for t in texts()], generate=1)
@@ -302,6 +402,65 @@ def test_warns_of_texts_without_a_beginning(made, tmp_path):
         write_samples(tmp_path / name, some)
         r = onq("calibrate", "-i", model, "--data", tmp_path / name, "--method", "minmax", "-o", tmp_path / "c.json")
         assert ("all samples begin with a past" in r.stderr) == (name == "late")
+
+
+def warnings_of(tmp_path, model, data, *more):
+    r = onq("calibrate", "-i", model, "--data", data, *more, "--method", "minmax", "-o", tmp_path / "c.json")
+    return r.stderr
+
+
+@pytest.mark.parametrize("past,words_of_warning", [
+    ("own", None),
+    ("zeros", "values of 'past_key_values.0.key' are nothing but 0"),
+    ("small", "times smaller than what the model adds"),
+    ("large", "times larger than what the model adds"),
+])
+def test_warns_of_a_past_that_no_run_made(made, tmp_path, past, words_of_warning):
+    model = made / "decoder.onnx"
+    steps, _ = sm.speak(model, [[t] for t in texts()], generate=1)
+    scale = {"own": 1, "zeros": 0, "small": 0.1, "large": 8}[past]
+    for step in steps:
+        for name in ("past_key_values.0.key", "past_key_values.0.value"):
+            step[name] = (step[name] * scale).astype(np.float32)
+    write_samples(tmp_path / "steps", steps)
+    said = warnings_of(tmp_path, model, tmp_path / "steps")
+    assert ("a past that no run of this model made" in said) == (words_of_warning is not None)
+    assert words_of_warning is None or (words_of_warning in said and "leave the states out" in said)
+
+
+@pytest.mark.parametrize("brings", ["own", "rounded", "other"])
+def test_warns_of_states_of_another_model(made, tmp_path, brings):
+    """In the middle of a sequence: those of the step before, also in another precision, are not worth a word."""
+    model, xs = made / "gru.onnx", signals()
+    steps, _ = sm.walk(model, xs)
+    rng = np.random.default_rng(0)
+    for k in range(len(steps)):
+        h = steps[k]["h0"]
+        if brings == "rounded":
+            h = h.astype(np.float16).astype(np.float32)
+        elif brings == "other" and k % 9 > 0:
+            h = rng.normal(size=h.shape).astype(np.float32)
+        folder = tmp_path / "data" / f"{k // 9}"
+        folder.mkdir(parents=True, exist_ok=True)
+        np.savez(folder / f"{k % 9:03}.npz", x=steps[k]["x"], h0=h)
+    said = warnings_of(tmp_path, model, tmp_path / "data")
+    assert ("a state that this model did not give" in said) == (brings == "other")
+    if brings == "other":
+        assert "24 of 24 steps" in said and "step 1 of" in said and "whose 'h0' is not the 'hn' of the step before" in said
+
+
+def test_warns_of_states_that_are_made_up(made, tmp_path):
+    """Frames one by one begin with zeros each; sequences, and frames with states, do not."""
+    model, xs = made / "gru.onnx", signals()
+    store(tmp_path / "one.npz", xs.reshape(-1, 1, 1, 6))
+    store(tmp_path / "many.npz", xs)
+    write_samples(tmp_path / "steps", sm.walk(model, xs)[0])
+    words_of_warning = "every sample is one step with states of zeros"
+    assert words_of_warning in warnings_of(tmp_path, model, tmp_path / "one.npz")
+    assert words_of_warning not in warnings_of(tmp_path, model, tmp_path / "many.npz", "--steps_axis", 0)
+    assert words_of_warning not in warnings_of(tmp_path, model, tmp_path / "steps")
+    said = warnings_of(tmp_path, model, "random:4")
+    assert "for smoke runs; accuracy needs real data" in said
 
 
 def test_bench_decodes(made, tmp_path):
@@ -386,6 +545,43 @@ def test_bad_input(made, tmp_path, arguments, words_of_error):
     r = onq("run", made / "lstm.onnx", "--data", data, *axis, *arguments, check=False)
     assert r.returncode in (1, 2)
     assert len(r.stderr.splitlines()) == 1 and words_of_error in r.stderr
+
+
+def doubling(path, out_type=onnx.TensorProto.FLOAT):
+    """A state that does not fit where it goes: twice as long, or of another type, which only a run shows."""
+    h, T = onnx.helper, onnx.TensorProto
+    nodes = [h.make_node("Concat", ["s", "s"], ["twice"], axis=0), h.make_node("Add", ["x", "x"], ["y"]),
+             h.make_node("Cast", ["twice"], ["sN"], to=out_type)]
+    graph = h.make_graph(nodes, "g", [h.make_tensor_value_info("x", T.FLOAT, [2]),
+                                      h.make_tensor_value_info("s", T.FLOAT, [4])],
+                         [h.make_tensor_value_info("y", T.FLOAT, [2]),
+                          h.make_tensor_value_info("sN", out_type, ["n"])])
+    onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid("", 17)], ir_version=9), path)
+    return path
+
+
+@pytest.mark.parametrize("command", ["run", "calibrate", "bench", "static", "debug"])
+def test_shapes_that_do_not_follow(tmp_path, command):
+    """One line that names both tensors and the step, and nothing is written."""
+    model = doubling(tmp_path / "m.onnx")
+    np.savez(tmp_path / "x.npz", x=np.zeros((3, 2), np.float32))
+    first = {"run": [model], "bench": [model, model], "debug": ["--float_model", model, "--qdq_model", model]}
+    out = ["-o", tmp_path / "out"] if command in ("calibrate", "static") else []
+    r = onq(command, *first.get(command, ["-i", model]), "--data", tmp_path / "x.npz", "--steps_axis", 0, "--carry",
+            "sN=s", *out, check=False)
+    errors = [x for x in r.stderr.splitlines() if "error:" in x]
+    assert r.returncode in (1, 2) and len(errors) == 1, r.stderr
+    said = "--carry sN=s: output 'sN' is FLOAT[8], and input 's' takes FLOAT[4]" if command == "static" else \
+        "step 0: output 'sN' cannot go to input 's'"  # `static` infers shapes first
+    assert said in errors[0]
+    assert not (tmp_path / "out").exists()
+
+
+def test_types_that_differ(tmp_path):
+    model = doubling(tmp_path / "m.onnx", onnx.TensorProto.DOUBLE)
+    np.savez(tmp_path / "x.npz", x=np.zeros((3, 2), np.float32))
+    r = onq("run", model, "--data", tmp_path / "x.npz", "--steps_axis", 0, "--carry", "sN=s", check=False)
+    assert r.returncode == 2 and "output 'sN' is DOUBLE[n], and input 's' takes FLOAT[4]" in r.stderr
 
 
 def test_methods_are_known():

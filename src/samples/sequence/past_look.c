@@ -61,13 +61,14 @@ bool oq_past_look_wants(const oq_walk *w, const oq_sample *full) {
 static void add_squares(oq_past_sum *s, const oq_datum *state, const oq_datum *past) {
     if (state->kind != OQ_DATUM_TENSOR || state->dtype != OQ_FLOAT)
         return;
-    const oq_added added = oq_added_of(state, past);
-    if (added.skip == 0) /* it did not grow */
+    uint64_t size = 0, skip = 0;
+    oq_state_added(state, past, &size, &skip);
+    if (skip == 0) /* it did not grow */
         return;
     for (uint64_t i = 0; i < state->count; i++) {
         float x;
         memcpy(&x, (const uint8_t *)state->data + i * sizeof x, sizeof x);
-        const bool old = i % added.size < added.skip;
+        const bool old = i % size < skip;
         *(old ? &s->past : &s->added) += (double)x * (double)x;
         ++*(old ? &s->n_past : &s->n_added);
     }
