@@ -10,7 +10,7 @@
 
 /* Below so many dB a state is another one, not the same in another precision. */
 #define SAME_DB 20
-/* A past this much larger or smaller than what follows is none of the model's. */
+/* A past this much larger or smaller than what follows was not made by the model. */
 #define APART 4
 
 onq_code oq_past_look_init(oq_past_look *p, oq_arena *a, const oq_walker *of, onq_error *err) {
