@@ -2,7 +2,7 @@
 # docs.sh — every command in the documents works as pasted, and every option they name exists.
 #
 # The `sh` blocks of a page are one script, run in a folder of its own with model.onnx, samples/, eval.npz, labels.npy,
-# infer.onnx, int8.onnx and examples/; README.md, which speaks to someone in a fresh clone, gets examples/ only. A block
+# infer.onnx, int8.onnx, examples/, and stream.onnx, signals/, decoder.onnx, prompts/ (tests/tools/state_models.c); README.md, which speaks to someone in a fresh clone, gets examples/ only. A block
 # that cannot run here has `<!-- not run: REASON -->` on the line before it. A line `# onq: ...` in a block is an answer
 # that the commands before it give. docs/commands is left to help_examples.sh, which has the same lines.
 if [ -z "${ONQ_ONNXRUNTIME-}" ] && [ -e "$ONQ_ROOT/build/runtime" ]; then
@@ -33,6 +33,8 @@ cp -r "$here"/test_data_set_* files/samples
     onq preprocess -i model.onnx -o infer.onnx -q
     onq static -i infer.onnx -o int8.onnx --data samples -q >/dev/null
 )
+# Models with states, for the page that is about them.
+[ ! -x "$ONQ_BUILD/tests/state_models" ] || "$ONQ_BUILD/tests/state_models" files
 
 # The sh blocks of a page, with a mark before each; complains about what the page should not have.
 blocks() {
@@ -62,6 +64,7 @@ for page in README.md $(cd "$ONQ_ROOT" && ls docs/*.md docs/guides/*.md); do
     blocks "$page" >"$folder.sh" 2>bad
     [ ! -s bad ] || { cat bad; exit 1; }
     [ -s "$folder.sh" ] || continue
+    [ "$page" != docs/guides/state.md ] || [ -e files/stream.onnx ] || continue # state_models needs cmocka
     (cd "$folder" && bash -eu -o pipefail "../$folder.sh" >../out 2>../err </dev/null) ||
         fail "$(cat "$folder/at"): failed: $(tail -3 err)"
     ! grep 'warning: nothing was quantized' err || fail "$page: a command does nothing with the files at hand"

@@ -519,15 +519,19 @@ def test_every_command_takes_sequences(made, tmp_path):
     model, data = made / "decoder.onnx", store_texts(tmp_path / "texts", texts())
     source = ["--data", data, "--generate", 3]
     onq("static", "-i", model, *source, "-o", tmp_path / "q.onnx")
-    onq("dynamic", "-i", model, *source, "-o", tmp_path / "d.onnx")
-    onq("nbits", "-i", model, *source, "--quant_method", "gptq", "--block_size", 16, "-o", tmp_path / "n.onnx")
+    said = onq("dynamic", "-i", model, *source, "-o", tmp_path / "d.onnx").stdout
+    assert "for the prefill, and half of it to decode" in said and "--generate 3 --decode (shows what it gains)" in said
+    said = onq("nbits", "-i", model, *source, "--quant_method", "gptq", "--block_size", 16, "-o",
+               tmp_path / "n.onnx").stdout
+    assert "--decode" in said or "onq auto" in said
     found = json.loads(onq("debug", "--float_model", model, "--qdq_model", tmp_path / "q.onnx", *source,
                            "--json").stdout)
     assert found["activations"]
     assert {k: v.get("state", False) for k, v in found["outputs"].items()} == {
         "logits": False, "present.0.key": True, "present.0.value": True}
     assert onq("bench", model, tmp_path / "q.onnx", *source, "--runs", 2).stdout
-    assert onq("auto", "-i", model, *source, "--time_limit", 20, "-o", tmp_path / "a.onnx").returncode == 0
+    assert "onq bench --decode measures the prefill and the decoding apart" in onq(
+        "auto", "-i", model, *source, "--time_limit", 20, "-o", tmp_path / "a.onnx").stdout
 
 
 @pytest.mark.parametrize("arguments,words_of_error", [

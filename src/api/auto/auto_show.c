@@ -339,6 +339,16 @@ static void sure_text(const oq_auto *a, oq_buf *b) {
                     s->close_calls, s->rows, s->close_flips);
 }
 
+/* A decoder with states has two speeds, and samples show a mix of them. */
+static void decoding_text(const oq_auto *a, oq_buf *b) {
+    bool states = false;
+    for (size_t i = 0; i < a->meaning.n; i++)
+        states |= oq_meaning_is_state(&a->meaning, i);
+    if (a->meaning.language.is && states)
+        oq_buf_adds(b, "these times are of the steps of the samples; onq bench --decode measures the "
+                       "prefill and the decoding apart\n");
+}
+
 static void verdict_text(const oq_auto *a, oq_buf *b) {
     const oq_candidate *c = a->chosen;
     const double part = a->tune.truth->ms > 0 ? c->ms / a->tune.truth->ms : NAN;
@@ -349,6 +359,7 @@ static void verdict_text(const oq_auto *a, oq_buf *b) {
     else if (c->exact)
         oq_buf_adds(b, "kept float: no quantized model reaches the target\n");
     oq_buf_addf(b, "%s: %.3f ms (%.2f of float)\n", c->label, c->ms, part);
+    decoding_text(a, b);
     if (!c->exact)
         sure_text(a, b);
     if (a->nearest != NULL && a->nearest != c && !a->reached) {

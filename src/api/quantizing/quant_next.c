@@ -5,6 +5,7 @@
 #include "api/quantizing/quantization.h"
 
 #include "base/system/file.h"
+#include "samples/language.h"
 
 /* Another command can read both models: each is in a file, and they are two. */
 static bool are_files(const oq_quant *q) {
@@ -59,6 +60,11 @@ static void add_samples(const oq_quant *q, const char *otherwise, oq_buf *b) {
     add_given(q, &oq_group_data, data.n > 0 ? NULL : "dim", b);
 }
 
+bool oq_quant_decodes(const oq_quant *q) {
+    const oq_roles *r = q->record.roles;
+    return r != NULL && r->language.is && r->carry.n > 0;
+}
+
 bool oq_quant_add_next(const oq_quant *q, oq_quant_next which, oq_buf *b) {
     const char *in = oq_job_input(q->job), *out = oq_opt_str(q->job->opts, "output");
     if (!are_files(q) || (which == OQ_NEXT_AUTO && data_word(q).n == 0))
@@ -83,6 +89,8 @@ bool oq_quant_add_next(const oq_quant *q, oq_quant_next which, oq_buf *b) {
         add_path(b, in);
         add_path(b, out);
         add_samples(q, "random:8", b);
+        if (oq_quant_decodes(q) && data_word(q).n > 0)
+            oq_buf_adds(b, " --decode");
         break;
     case OQ_NEXT_END:
         return false;

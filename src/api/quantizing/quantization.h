@@ -107,6 +107,9 @@ typedef enum oq_quant_next {
 /* Adds such a command, ready to be typed; false, and nothing, where it could not do its job: a
  * model is in no file, or there are no samples that auto could search with (quant_next.c). */
 bool oq_quant_add_next(const oq_quant *q, oq_quant_next which, oq_buf *b);
+/* The model is a decoder with states: its speed is two figures, of a text at once (prefill) and of
+ * each token after it. */
+bool oq_quant_decodes(const oq_quant *q);
 /* Warns of poor outputs (quant_judge.c). */
 void oq_quant_advise(const oq_quant *q);
 /* The figures, what they mean and what to do next, for the summary. */
