@@ -27,6 +27,14 @@ typedef enum oq_prefer { OQ_PREFER_SPEED, OQ_PREFER_SIZE, OQ_PREFER_ACCURACY } o
 onq_code oq_target_read(oq_str text, oq_target *out, onq_error *err);
 
 /* One that was tried. */
+/* A unit that a candidate leaves float, and what it would be in integers. */
+typedef struct oq_float_unit {
+    const char *node;
+    double sqnr; /* dB of the outputs with this unit alone in integers, or NAN */
+    double gain; /* ms that integers would save; 0 and less: they save none */
+    bool guessed; /* sqnr is that of other units, by the work */
+} oq_float_unit;
+
 typedef struct oq_candidate {
     const char *label;   /* a few words for a table */
     oq_recipe recipe;    /* command NULL: the float model as it was given */
@@ -43,6 +51,7 @@ typedef struct oq_candidate {
     bool partly;         /* judged by some samples, for they lost its targets */
     bool doubted;        /* measured again, it does not reach the targets */
     bool reached;
+    OQ_VEC(oq_float_unit) floats; /* of a point of the curve: the noisiest first */
     bool on_curve; /* none is both faster and more accurate */
 } oq_candidate;
 

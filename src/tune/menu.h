@@ -14,6 +14,7 @@
 
 typedef struct oq_menu_row {
     bool known;   /* on the menu */
+    bool guessed; /* its noise was not measured: that of others, by its work */
     double noise; /* of the outputs, as a part of their power; 0 of float */
     double gain;  /* time that it saves against float */
 } oq_menu_row;

@@ -284,7 +284,7 @@ static void fill_noise(stage *s, oq_method way, const oq_candidate *all) {
             continue;
         m->rows[way].noise = way == OQ_METHOD_PLAIN ? each * m->macs
                                                     : fmin(plain->noise, each * m->macs);
-        m->rows[way].known = true;
+        m->rows[way].known = m->rows[way].guessed = true;
     }
 }
 
@@ -335,6 +335,26 @@ static onq_code probe_further(stage *s, onq_error *err) {
 
 /* ---- points of the curve ---- */
 
+static int by_noise(const void *a, const void *b) {
+    const oq_float_unit *x = a, *y = b;
+    return x->sqnr < y->sqnr ? -1 : x->sqnr > y->sqnr;
+}
+
+/* Why units stay float: what the menus know of them in integers. */
+static onq_code list_floats(const stage *s, oq_candidate *c, onq_error *err) {
+    for (size_t i = 0; i < s->menus.all.n && c->floats.n < s->menus.all.n; i++) {
+        const oq_menu *m = &s->menus.all.v[i];
+        const oq_menu_row *plain = &m->rows[OQ_METHOD_PLAIN];
+        if (s->ways[i] != OQ_METHOD_FLOAT || !plain->known)
+            continue;
+        const oq_float_unit u = {m->node, -oq_decibels(plain->noise), plain->gain, plain->guessed};
+        OQ_TRY_ALLOC(OQ_PUSH(s->t->arena, &c->floats, u), err);
+    }
+    if (c->floats.n > 1)
+        qsort(c->floats.v, c->floats.n, sizeof *c->floats.v, by_noise);
+    return ONQ_OK;
+}
+
 static onq_code try_point(stage *s, size_t n_steps, oq_candidate **out, onq_error *err) {
     double noise = 0;
     size_t count[OQ_METHODS] = {0};
@@ -350,9 +370,10 @@ static onq_code try_point(stage *s, size_t n_steps, oq_candidate **out, onq_erro
                                        count[OQ_METHOD_DOUBLE] > 0 ? ", double" : "");
     OQ_TRY_ALLOC(label.p != NULL, err);
     OQ_TRY(oq_tune_try(s->t, &r, label.p, out, err));
-    if (*out != NULL)
-        (*out)->predicted = -oq_decibels(noise);
-    return ONQ_OK;
+    if (*out == NULL)
+        return ONQ_OK;
+    (*out)->predicted = -oq_decibels(noise);
+    return (*out)->floats.n == 0 ? list_floats(s, *out, err) : ONQ_OK;
 }
 
 /* The first step after which the predicted noise is no more than this. */

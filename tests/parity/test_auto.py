@@ -1,7 +1,10 @@
 """`onq auto`: what it writes is what its commands make, its figures are numpy's, and it says no where it has to."""
 import json
 import os
+import re
 import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -285,6 +288,23 @@ def test_other_ways_and_float_units(world):
     products = [n for n in made.node if n.op_type in ("Conv", "Gemm", "MatMul")]
     assert j["chosen"]["options"]["command"] != "float" and all(n.input[0] in pairs for n in products)
     assert any("--max_float_units" in c.get("why_not", "") for c in j["candidates"])
+
+
+def test_it_says_why_units_stay_float(tmp_path):
+    """Every point of the curve has the units that it leaves float, with what each would leave in integers."""
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
+    import causes_held as held
+    model, _ = held.build(str(tmp_path), held.mobile, 7)
+    data = held.save_samples(str(tmp_path), "samples", held.SHAPES[held.mobile], held.normal, 24, 1)
+    words = ["auto", "-i", model, "-o", tmp_path / "q.onnx", "--data", data, "--prefer", "size", "--target", "sqnr=44"]
+    j = json.loads(onq(*words, "--json").stdout)
+    assert "float: '" in onq(*words, "--force").stdout
+    points = [c for c in j["candidates"] if " units in integers" in c["label"] and c.get("float_units")]
+    assert points
+    for c in points:
+        inside, of = (int(v) for v in re.match(r"(\d+) of (\d+) units", c["label"]).groups())
+        alone = [u["sqnr_alone"] for u in c["float_units"]]
+        assert len(alone) <= of - inside and alone == sorted(alone)
 
 
 def test_float16(world):

@@ -140,6 +140,35 @@ static const char *reason(const oq_auto *a, const oq_candidate *c) {
     return end != NULL ? end + strlen(".onnx: ") : text;
 }
 
+/* The point of the curve that has the same units in integers as `c`, or NULL: it says why the
+ * others are float. */
+static const oq_candidate *point_of(const oq_auto *a, const oq_candidate *c) {
+    const char *ways = oq_recipe_get(&c->recipe, "node_methods");
+    for (size_t i = 0; ways != NULL && i < a->tune.all.n; i++) {
+        const oq_candidate *p = a->tune.all.v[i];
+        const char *same = oq_recipe_get(&p->recipe, "node_methods");
+        if (p->floats.n > 0 && same != NULL && strcmp(ways, same) == 0)
+            return p;
+    }
+    return NULL;
+}
+
+static void floats_json(const oq_auto *a, const oq_candidate *c, oq_jw *w) {
+    const oq_candidate *p = point_of(a, c);
+    if (p == NULL)
+        return;
+    oq_jw_begin_array(w, "float_units");
+    for (size_t i = 0; i < p->floats.n; i++) {
+        oq_jw_begin_object(w, NULL);
+        oq_jw_cstr(w, "node", p->floats.v[i].node);
+        oq_jw_real(w, "sqnr_alone", p->floats.v[i].sqnr);
+        oq_jw_real(w, "gain_ms", p->floats.v[i].gain);
+        oq_jw_bool(w, "guessed", p->floats.v[i].guessed);
+        oq_jw_end_object(w);
+    }
+    oq_jw_end_array(w);
+}
+
 /* `score` is NULL for one that could not be made. */
 static void candidate_json(const oq_auto *a, const oq_candidate *c, const oq_score *score,
                            const char *key, oq_jw *w) {
@@ -162,6 +191,7 @@ static void candidate_json(const oq_auto *a, const oq_candidate *c, const oq_sco
             oq_jw_bool(w, "judged_partly", true);
         if (c->doubted)
             oq_jw_bool(w, "doubted", true);
+        floats_json(a, c, w);
         if (score->n_worst > 0)
             worst_json(w, score);
     }
@@ -349,6 +379,23 @@ static void decoding_text(const oq_auto *a, oq_buf *b) {
                        "prefill and the decoding apart\n");
 }
 
+/* Why units stayed float, the noisiest first. */
+static void floats_text(const oq_auto *a, oq_buf *b) {
+    const oq_candidate *p = point_of(a, a->chosen);
+    const size_t most = 3, n = p != NULL ? p->floats.n : 0;
+    if (n == 0)
+        return;
+    oq_buf_addf(b, "%zu unit%s float:", n, n == 1 ? " stays" : "s stay");
+    for (size_t i = 0; i < n && i < most; i++) {
+        oq_buf_adds(b, i > 0 ? ", '" : " '");
+        oq_buf_add_safe(b, oq_str_of(p->floats.v[i].node));
+        oq_buf_addf(b, "' (in integers it alone leaves %s%.1f dB%s)",
+                    p->floats.v[i].guessed ? "about " : "", p->floats.v[i].sqnr,
+                    p->floats.v[i].gain > 0 ? "" : " and saves no time");
+    }
+    oq_buf_adds(b, n > most ? " ... (--json has all)\n" : "\n");
+}
+
 static void verdict_text(const oq_auto *a, oq_buf *b) {
     const oq_candidate *c = a->chosen;
     const double part = a->tune.truth->ms > 0 ? c->ms / a->tune.truth->ms : NAN;
@@ -360,6 +407,7 @@ static void verdict_text(const oq_auto *a, oq_buf *b) {
         oq_buf_adds(b, "kept float: no quantized model reaches the target\n");
     oq_buf_addf(b, "%s: %.3f ms (%.2f of float)\n", c->label, c->ms, part);
     decoding_text(a, b);
+    floats_text(a, b);
     if (!c->exact)
         sure_text(a, b);
     if (a->nearest != NULL && a->nearest != c && !a->reached) {
