@@ -38,7 +38,7 @@ GAIN = 0.6
 LEAST_MACS = 0.4
 
 SETS = {"first": causes_first.CASES, "first_real": causes_first.REAL, "second": causes_held.SECOND,
-        "third": causes_held.THIRD, "real": causes_held.REAL, "field": causes_held.FIELD_CASES}
+        "third": causes_held.THIRD, "fourth": causes_held.FOURTH, "real": causes_held.REAL, "field": causes_held.FIELD_CASES}
 
 
 # ---- the best remedy that a menu has ----
@@ -170,6 +170,9 @@ def main():
                 continue
             try:
                 ok, share = judge(name, run, folder, a.v, not a.no_menu)
+            except causes_held.Unfit as e:
+                print(f"unfit {name:36} {e}", flush=True)
+                continue
             except Exception as e:
                 print(f"WRONG {name:36} {str(e)[-300:]}", flush=True)
                 ok = share = False

@@ -18,6 +18,7 @@ from causes_kit import MODELS, Case, Net, onq, pairs, replace, sqnr, value_of
 PC = ["--per_channel"]
 HARM = 6.0  # dB that a spoil must cost
 FAIR = 30.0  # dB that a spoiled model has at most
+HEALTHY = 20.0  # dB that a healthy model has at least
 POOR = 18.0  # dB that a model with a trouble inside has at most
 
 
@@ -306,6 +307,10 @@ def save_samples(folder, name, shape, draw, n, seed):
 # ---- making the case of a family ----
 
 
+class Unfit(RuntimeError):
+    """The case is none: its trouble does no harm, or what should be healthy is not. It is not counted."""
+
+
 def build(folder, family, seed, trouble=t_none, strength=0, draw=normal, before=None, constants=False, named=True):
     """The float model, and the names of the nodes of its trouble."""
     net = Net(SHAPES[family], seed, constants)
@@ -374,8 +379,10 @@ def made(family, seed, right, options=PC, strengths=(0,), spoils=None, prepared=
                     return Case(base, q, data, hold, options, right, names, block, command)
             elif now <= POOR:
                 return Case(base, q, data, hold, options, right, names, block, command)
-        raise RuntimeError("no strength does harm")
+        raise Unfit("no strength does harm")
 
+    run.of = (family, seed, right, dict(options=options, strengths=strengths, spoils=spoils, prepared=prepared,
+                                        other=other, command=command, where=where, **how))
     return run
 
 
@@ -601,6 +608,29 @@ THIRD = {
 }
 
 
+# ---- the troubles of each set on the families of the other ----
+
+OTHER = {conv1d: unet, mobile: resnet, encoder: mixer, glu: twins, unet: conv1d, resnet: mobile, mixer: encoder,
+         twins: glu}
+
+
+def moved(run):
+    family, seed, right, how = run.of
+    case = made(OTHER[family], seed + 300, right, **{**how, "prepared": OTHER[family] is resnet})
+
+    def fit(folder):
+        c = case(folder)
+        if not right and sqnr(c.given, [c.made], c.hold)[0] < HEALTHY:
+            raise Unfit("it is not healthy")
+        return c
+
+    return fit
+
+
+FOURTH = {f"{name.split(' (')[0]} ({OTHER[run.of[0]].__name__}, {run.of[1] + 300})": moved(run)
+          for name, run in [*SECOND.items(), *THIRD.items()][::2]}
+
+
 # ---- real models ----
 
 
@@ -615,7 +645,7 @@ def real(name, right, options=PC, spoils=None, limit=8):
             now = sqnr(base, [q], data)[0]
             names = spoil_until(q, base, data, spoils, now)
             if names is None:
-                raise RuntimeError("no strength does harm")
+                raise Unfit("no strength does harm")
         return Case(base, q, data, data, options, right, names, [], "static")
 
     return run

@@ -19,7 +19,7 @@
 #define AIM        30.0    /* dB that remedies are put together for, where a model is not good */
 #define HARMFUL    (-1.0)  /* dB: a remedy that lost more alone is not tried with others */
 #define NEARLY     0.8     /* of the best gain: a remedy that comes earlier in the table is taken */
-#define FREE       0.5     /* the same of a remedy that costs nothing; others come on top of it */
+#define FREE       0.5     /* the same of one that costs nothing or is about few nodes */
 #define ENOUGH     35.0    /* dB: what reaches it ends the search */
 #define LEAST_MACS 0.4     /* of what is in integers now */
 #define MAX_ROUNDS 3       /* remedies that are put together */
@@ -44,7 +44,7 @@ static oq_str float_name(const oq_node *n) {
     return n->name;
 }
 
-/* An operator that computes with integers, or has its weight in them, and stands for a float one. */
+/* An operator that computes with integers, or has its weight in them, in place of a float one. */
 static bool is_quantized_form(const oq_op_traits *t) {
     return t->form == OQ_FORM_QLINEAR || (t->form != OQ_FORM_FLOAT && t->stands_for != NULL);
 }
@@ -260,9 +260,11 @@ static onq_code try_round(oq_diagnosing *g, onq_error *err) {
 }
 
 /* The share of the best gain that a try needs to be taken before those that come after it. */
-static double share_needed(const oq_try *t) {
+static double share_needed(const oq_diagnosing *g, const oq_try *t) {
     const oq_remedy *r = t->row < oq_remedy_count ? &oq_remedies[t->row] : NULL;
-    return r == NULL ? NEARLY : r->is_sure ? 0 : r->is_free ? FREE : NEARLY;
+    if (r == NULL)
+        return NEARLY;
+    return r->is_sure != NULL && r->is_sure(g) ? 0 : r->is_free || r->is_local ? FREE : NEARLY;
 }
 
 /* The try since `first` that gains most, or an earlier row that gains nearly as much; NULL. */
@@ -276,7 +278,7 @@ static oq_try *best_try(const oq_diagnosing *g, size_t first) {
     for (size_t i = first; i < x->tries.n; i++)
         if (is_worth(g, &x->tries.v[i]) &&
             gain_over(g->current.sqnr, &x->tries.v[i].made) >=
-                share_needed(&x->tries.v[i]) * best)
+                share_needed(g, &x->tries.v[i]) * best)
             return &x->tries.v[i];
     return NULL;
 }
@@ -308,8 +310,8 @@ static onq_code take(oq_diagnosing *g, const oq_try *t, onq_error *err) {
     g->current = t->made;
     g->base = t->how;
     g->input = t->input;
-    g->firm |= t->row == oq_remedy_count || share_needed(t) < NEARLY ||
-               oq_remedies[t->row].of_runtime;
+    g->firm |= t->row == oq_remedy_count || oq_remedies[t->row].is_free ||
+               oq_remedies[t->row].of_runtime || share_needed(g, t) <= 0;
     if (t->row < oq_remedy_count) {
         g->same_ranges &= oq_remedies[t->row].same_ranges;
         for (size_t i = 0; i < oq_remedy_count; i++)

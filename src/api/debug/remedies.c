@@ -10,6 +10,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#define MAX_FRONT 12 /* nodes between an input and the products */
+
 typedef OQ_VEC(oq_str) names;
 
 static void say_db(oq_buf *out, double v) {
@@ -108,6 +110,14 @@ static onq_code has_tensor_weights(oq_diagnosing *g, oq_again *how, const char *
     return ONQ_OK;
 }
 
+/* A channel that stretches the range of the others. */
+static bool has_outlier_channels(const oq_diagnosing *g) {
+    for (size_t i = 0; i < g->d->weights.n; i++)
+        if (g->d->weights.v[i].verdict.reason == OQ_DEBUG_CHANNEL)
+            return true;
+    return false;
+}
+
 static uint32_t say_per_channel(const oq_diagnosing *g, const oq_try *t, oq_buf *out) {
     const oq_debug_weight *worst = NULL;
     size_t n = 0;
@@ -150,6 +160,12 @@ static onq_code has_mask(oq_diagnosing *g, oq_again *how, const char **input, bo
     (void)how, (void)input, (void)err;
     *applies = worst_act(g, 1u << OQ_DEBUG_MASK) != NULL;
     return ONQ_OK;
+}
+
+/* A mask is only looked for where one was seen. */
+static bool is_seen(const oq_diagnosing *g) {
+    (void)g;
+    return true;
 }
 
 static uint32_t say_mask(const oq_diagnosing *g, const oq_try *t, oq_buf *out) {
@@ -226,13 +242,41 @@ static onq_code add_readers(const oq_diagnosing *g, oq_str tensor, names *out, o
     return ONQ_OK;
 }
 
+static bool is_among(const names *v, oq_str name) {
+    for (size_t i = 0; i < v->n; i++)
+        if (oq_str_eq(v->v[i], name))
+            return true;
+    return false;
+}
+
+/* Readers of a tensor that are no products. */
+static onq_code add_front(const oq_diagnosing *g, oq_str tensor, names *out, onq_error *err) {
+    const oq_index *ix = &g->d->truth_index;
+    const oq_value *v = oq_index_find(ix, tensor);
+    for (size_t i = 0; v != NULL && i < v->uses.n; i++) {
+        const oq_node *n = ix->graph->node.v[v->uses.v[i].node];
+        if (n->name.n > 0 && oq_op_traits_of(n->op_type)->product == OQ_NO_PRODUCT &&
+            !is_among(out, n->name) && !OQ_PUSH(&g->job->arena, out, n->name))
+            return oq_fail_nomem(err);
+    }
+    return ONQ_OK;
+}
+
+/* Nodes that read an input, and those after them up to the products. */
 static onq_code leave_inputs(oq_diagnosing *g, oq_again *how, const char **input, bool *applies,
                              onq_error *err) {
+    const oq_index *ix = &g->d->truth_index;
     names v = {0};
     (void)input;
     for (size_t i = 0; i < g->d->acts.n; i++)
         if (oq_str_is(g->d->acts.v[i].op, "input") && g->d->acts.v[i].truth.p != NULL)
             OQ_TRY(add_readers(g, g->d->acts.v[i].truth, &v, err));
+    for (size_t i = 0; i < ix->graph->node.n && v.n < MAX_FRONT; i++) {
+        const oq_node *n = ix->graph->node.v[i];
+        if (is_among(&v, n->name) && n->output.n > 0 &&
+            oq_op_traits_of(n->op_type)->product == OQ_NO_PRODUCT)
+            OQ_TRY(add_front(g, n->output.v[0], &v, err));
+    }
     return exclude(g, how, &v, "nodes_to_exclude", applies, err);
 }
 
@@ -525,17 +569,18 @@ const oq_remedy oq_remedies[] = {
      SAME,
      .is_free = true,
      .prepare = has_tensor_weights,
+     .is_sure = has_outlier_channels,
      .say = say_per_channel},
     {"few_bits", .drops = "weight_type", SAME, .prepare = has_small_type, .say = say_few_bits},
-    {"mask", {{"masks", "float"}}, .is_sure = true, .prepare = has_mask, .say = say_mask},
+    {"mask", {{"masks", "float"}}, .prepare = has_mask, .is_sure = is_seen, .say = say_mask},
     {"symmetric", .drops = "activation_symmetric", SAME, .is_free = true, .prepare = is_symmetric,
      .say = say_symmetric},
     {"stretched_ranges", {{"calibration_method", "mse"}}, .say = say_ranges},
     {"stretched_ranges",
      {{"calibration_method", "percentile"}, {"calib_percentile", "99.99"}},
      .say = say_ranges},
-    {"input_range", LEAVE, .prepare = leave_inputs, .say = say_inputs},
-    {"amplified", LEAVE, .prepare = leave_amplifier, .say = say_amplified},
+    {"input_range", LEAVE, .is_local = true, .prepare = leave_inputs, .say = say_inputs},
+    {"amplified", LEAVE, .is_local = true, .prepare = leave_amplifier, .say = say_amplified},
     {"amplified", LEAVE, .prepare = leave_all_before, .say = say_amplified},
     {"channels", {{"equalize", NULL}}, .say = say_channels},
     {"channels", {{"channel_ranges", "both"}}, .say = say_channels},

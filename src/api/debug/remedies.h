@@ -42,13 +42,15 @@ typedef struct oq_remedy {
     unsigned commands;           /* OQ_FOR_...; 0: static */
     bool same_ranges;            /* the graph and the way to find ranges stay */
     bool is_free;                /* it costs no speed: a small gain is worth it */
-    bool is_sure;                /* what shows it leaves no doubt: it is named if it gains at all */
+    bool is_local;               /* it is about few nodes; broader ones come on top of it */
     bool of_runtime;             /* against what kernels of the runtime add */
     bool leaves_float;           /* fewer nodes are quantized: less noise costs speed */
     /* Asked first, may be NULL: whether the remedy makes sense for the model, with options and
      * files that follow from it. */
     onq_code (*prepare)(oq_diagnosing *g, oq_again *how, const char **input, bool *applies,
                         onq_error *err);
+    /* True if what shows it leaves no doubt: it is named if it gains at all. NULL: false. */
+    bool (*is_sure)(const oq_diagnosing *g);
     /* Writes a sentence that names the cause and what shows it. Returns the weight or, after the
      * weights, the activation of `d` that shows it best, or OQ_NO_ROW. */
     uint32_t (*say)(const oq_diagnosing *g, const oq_try *t, oq_buf *out);

@@ -18,8 +18,8 @@
 #define SUSPECT 18.0 /* dB: below, a weight is looked at */
 #define FOUND   20.0 /* dB: what factors must explain, and ... */
 #define BETTER  8.0  /* ... how much better than without */
-#define UNEVEN  1.2  /* factors differ by this: one for all is a wrong scale */
-#define SHARE   8    /* one in so many channels at least: fewer are wrong scales of channels */
+#define UNEVEN  1.05 /* factors differ by this: one for all is a wrong scale */
+#define SHARE   4    /* one in so many channels at least: fewer are wrong scales of channels */
 #define TURNS   4
 
 typedef struct matrix {
