@@ -13,8 +13,8 @@ CTEST := ctest --parallel $(JOBS) --output-on-failure --no-tests=error
 
 .DEFAULT_GOAL := all
 .NOTPARALLEL:
-.PHONY: all setup demo quick test check fuzz coverage bench debug wheel dist tarball deb packages install uninstall format clean \
-        distclean help
+.PHONY: all setup demo quick test check fuzz coverage bench debug wheel wheels windows check-windows dist tarball deb packages install uninstall format \
+        clean distclean help
 
 all: ## build the release: build/onq, build/libonq.so, build/libonq.a
 	@$(SETUP) --look build runtime
@@ -64,6 +64,18 @@ wheel: ## the Python package with library and program inside, in build/dist (POR
 	@$(SETUP) --look build
 	@tools/wheel.sh
 
+windows: ## build/windows/onq.exe and onq.dll, built here for Windows on x86-64
+	@$(SETUP) build package windows
+	@tools/portable.sh windows
+
+check-windows: all windows ## try them under wine against this machine's: bytes, paths, tests/cli, damaged models
+	@$(SETUP) wine
+	@tools/check-windows.sh
+
+wheels: ## the Python packages for Linux (x86-64, 64-bit Arm) and Windows, and a zip of the latter
+	@$(SETUP) build package windows
+	@tools/wheels.sh
+
 dist: ## the source archive, in build/dist
 	@tools/dist.sh
 
@@ -98,4 +110,4 @@ distclean: ## remove build/ whole
 
 help: ## this list
 	@echo "make TARGET [PREFIX=DIR] [JOBS=N] [TIME=SECONDS]"
-	@sed -n 's/^\([a-z]*\):.*## /\1|/p' Makefile | while IFS='|' read -r t h; do printf '  %-10s %s\n' "$$t" "$$h"; done
+	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r t h; do printf '  %-13s %s\n' "$$t" "$$h"; done

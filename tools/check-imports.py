@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
-"""check-imports.py SYSTEM FILE... — what programs and libraries of another system ask for when they are loaded.
+"""check-imports.py FILE... — what programs and libraries of Windows (PE32+ of x86-64) ask for when they are loaded.
 
-SYSTEM is windows (PE32+ of x86-64) or macos (Mach-O of arm64). A file may need what comes with that system and onq's own
-library, and nothing else; a library may export onq_ names only; a file of macOS is signed, since Apple silicon runs
-nothing else. Prints a line for each file; exits 1 if anything is wrong.
+A file may need what comes with that system and onq's own library, and nothing else; a library may export onq_ names only.
+Prints a line for each file; exits 1 if anything is wrong.
 """
 import struct
 import sys
@@ -11,7 +10,6 @@ from pathlib import Path
 
 WINDOWS = {"kernel32.dll", "msvcrt.dll", "ucrtbase.dll", "bcrypt.dll", "psapi.dll", "shell32.dll", "advapi32.dll", "user32.dll",
            "ntdll.dll", "onq.dll"}
-MACOS = ("/usr/lib/libSystem.B.dylib", "@rpath/libonq.")
 
 
 class Wrong(Exception):
@@ -52,7 +50,7 @@ def read_pe(data):
     return needed, given
 
 
-def check_windows(data):
+def check(data):
     needed, given = read_pe(data)
     for name in needed:
         if name.lower() not in WINDOWS and not name.lower().startswith("api-ms-win-"):
@@ -63,52 +61,13 @@ def check_windows(data):
     return needed, len(given)
 
 
-def read_macho(data):
-    """Libraries that a Mach-O file loads, its lowest system, whether it is signed, and what it exports."""
-    magic, cpu, _, _, n, _ = struct.unpack_from("<6I", data)
-    if magic != 0xFEEDFACF or cpu != 0x0100000C:
-        raise Wrong("is not a program of macOS for arm64")
-    needed, least, signed, symbols, at = [], None, False, [], 32
-    for _ in range(n):
-        kind, size = struct.unpack_from("<2I", data, at)
-        if kind in (0xC, 0x80000018, 0x8000001F):
-            needed.append(text_at(data, at + struct.unpack_from("<I", data, at + 8)[0]))
-        elif kind == 0x32:
-            least = struct.unpack_from("<I", data, at + 12)[0] >> 16
-        elif kind == 0x1D:
-            signed = struct.unpack_from("<I", data, at + 12)[0] > 0
-        elif kind == 0x2:
-            place, count, strings, _ = struct.unpack_from("<4I", data, at + 8)
-            for i in range(count):
-                name, what, _, _, _ = struct.unpack_from("<IBBHQ", data, place + 16 * i)
-                if what & 0xE0 == 0 and what & 0x11 == 0x01 and what & 0x0E == 0x0E:
-                    symbols.append(text_at(data, strings + name))
-        at += size
-    return needed, least, signed, symbols, struct.unpack_from("<I", data, 12)[0] == 6
-
-
-def check_macos(data):
-    needed, least, signed, symbols, library = read_macho(data)
-    for name in needed:
-        if not name.startswith(MACOS):
-            raise Wrong(f"needs {name}, which macOS does not have")
-    if least != 14:
-        raise Wrong(f"is for macOS {least}, not 14")
-    if not signed:
-        raise Wrong("is not signed")
-    for name in symbols if library else []:
-        if not name.startswith("_onq_"):
-            raise Wrong(f"exports {name}")
-    return needed, len(symbols) if library else 0
-
-
 def main():
-    if len(sys.argv) < 3 or sys.argv[1] not in ("windows", "macos"):
+    if len(sys.argv) < 2:
         sys.exit(__doc__.splitlines()[0])
     bad = False
-    for path in map(Path, sys.argv[2:]):
+    for path in map(Path, sys.argv[1:]):
         try:
-            needed, given = (check_windows if sys.argv[1] == "windows" else check_macos)(path.read_bytes())
+            needed, given = check(path.read_bytes())
             print(f"check-imports: {path.name}: needs {', '.join(needed)}; exports {given} names of onq")
         except (Wrong, struct.error, ValueError) as error:
             print(f"check-imports: {path}: {error if isinstance(error, Wrong) else 'is cut short'}")

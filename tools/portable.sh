@@ -2,11 +2,10 @@
 # portable.sh [TARGET] — builds onq to be passed on, in build/portable/TARGET:
 #   x86_64, aarch64   for any Linux with glibc 2.28 or later (the machine's own without TARGET)
 #   windows           onq.exe and onq.dll for Windows 10 and later on x86-64, which build/windows gets
-#   macos             onq and libonq.dylib for macOS 14 and later on Apple silicon, which build/macos gets
-# `make tarball`, `make windows`, `make macos` and the wheels take what comes out.
+# `make tarball`, `make windows` and the wheels take what comes out.
 #
-# zig's C compiler has the symbols of every glibc, so that nothing newer than 2.28 is asked for, and those of macOS. For
-# Windows it is Debian's mingw-w64. The libraries of packaging/portable/sources.txt are compiled with it and linked into libonq.so.
+# zig's C compiler has the symbols of every glibc, so that nothing newer than 2.28 is asked for. For Windows it is
+# Debian's mingw-w64. The libraries of packaging/portable/sources.txt are compiled with it and linked into libonq.so.
 # What is downloaded (zig from PyPI, sources from a mirror of Debian) is kept in build/portable and checked by its sum.
 set -eu
 cd -- "$(dirname -- "$0")/.."
@@ -26,7 +25,6 @@ fail() {
 case $arch in
 x86_64 | aarch64) system=Linux target=$arch-linux-gnu.$glibc ;;
 windows) system=Windows target= ;;
-macos) system=Darwin target=aarch64-macos.14.0 ;;
 *) fail "no portable build for $arch" ;;
 esac
 
@@ -82,11 +80,6 @@ toolchain() {
     windows) cross="set(CMAKE_SYSTEM_NAME Windows)
 set(CMAKE_SYSTEM_PROCESSOR AMD64)
 set(CMAKE_RC_COMPILER $home/bin/windres)" ;;
-    macos) cross="set(CMAKE_SYSTEM_NAME Darwin)
-set(CMAKE_SYSTEM_PROCESSOR arm64)
-set(CMAKE_OSX_SYSROOT \"\")
-set(CMAKE_OSX_DEPLOYMENT_TARGET \"\")
-set(CMAKE_INSTALL_NAME_TOOL true)" ;;
     "$(uname -m)") ;;
     *) cross="set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR $arch)" ;;
@@ -127,7 +120,7 @@ with_cmake() { # name, options...
     quietly cmake --build "$made" --parallel "$jobs" --target install
 }
 
-# Its own build knows neither of the other systems when it is a guest.
+# Its own build does not know Windows when it is a guest.
 build_zlib() {
     if [ "$system" != Linux ]; then
         local name objects=()
@@ -182,12 +175,10 @@ get_libraries() {
 # ---- onq
 
 build_onq() {
-    local strip=-s
-    [ "$system" != Darwin ] || strip=-Wl,-x
     export PKG_CONFIG_LIBDIR=$prefix/lib/pkgconfig PKG_CONFIG_PATH=
     quietly cmake -S . -B "$home/onq" -G Ninja -DCMAKE_TOOLCHAIN_FILE="$home/toolchain.cmake" \
         -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_C_FLAGS_RELWITHDEBINFO="-O2 -DNDEBUG" \
-        -DCMAKE_EXE_LINKER_FLAGS=$strip -DCMAKE_SHARED_LINKER_FLAGS=$strip -DONQ_BUNDLED_DEPENDENCIES=ON -DONQ_MPI=OFF \
+        -DCMAKE_EXE_LINKER_FLAGS=-s -DCMAKE_SHARED_LINKER_FLAGS=-s -DONQ_BUNDLED_DEPENDENCIES=ON -DONQ_MPI=OFF \
         -DONQ_TESTS=OFF -DCMAKE_INSTALL_LIBDIR=lib
     quietly cmake --build "$home/onq" --parallel "$jobs" --target product
 }
@@ -201,12 +192,6 @@ Linux) bash tools/check-glibc.sh "$glibc" "$home"/onq/onq "$home"/onq/libonq.so 
 Windows)
     mkdir -p build/windows
     cp "$home/onq/onq.exe" "$home/onq/onq.dll" build/windows/
-    python3 tools/check-imports.py windows build/windows/onq.exe build/windows/onq.dll
-    ;;
-Darwin)
-    mkdir -p build/macos
-    cp "$home/onq/onq" "$home"/onq/libonq.[0-9].dylib build/macos/
-    ln -sf "$(cd build/macos && ls libonq.[0-9].dylib)" build/macos/libonq.dylib
-    python3 tools/check-imports.py macos build/macos/onq build/macos/libonq.dylib
+    python3 tools/check-imports.py build/windows/onq.exe build/windows/onq.dll
     ;;
 esac

@@ -3,6 +3,8 @@
 #   build, mpi, test, pages, bench, check, package   Debian packages of that section of tools/packages.txt
 #   venv        build/venv with what tests/requirements.txt pins
 #   runtime     build/runtime/libonnxruntime.so.VERSION and its licences, unpacked from the wheel of PyPI
+#   windows     a cross compiler for Windows (Debian packages), and that system's ONNX Runtime in build/windows
+#   wine        wine, which runs what was built for Windows
 #   aarch64     a cross compiler and qemu-user (Debian packages), and in build/aarch64 the libraries and the runtime of
 #               that architecture, and a qemu-user that runs it: root, runtime, qemu
 #
@@ -119,7 +121,7 @@ install_packages() { # section, package...
     } >>"$log" 2>&1
 }
 
-is_optional() { case $1 in mpi | pages | bench | check | package | aarch64) true ;; *) false ;; esac; }
+is_optional() { case $1 in mpi | pages | bench | check | package | windows | wine | aarch64) true ;; *) false ;; esac; }
 
 # What is missing of a section, a name a line; nothing when it can be built. Only dpkg is asked what is there already.
 look_packages() { # section, system
@@ -320,6 +322,24 @@ get_aarch64_qemu() {
         { rm -rf build/aarch64/qemu; say "skipped: no newer qemu-user; models of 64-bit Arm cannot be run"; }
 }
 
+# The runtime of another system, as its wheel has it, with its licences.
+get_foreign_runtime() { # system, name of the library in the wheel
+    local folder=build/$1/runtime file
+    [ ! -s "$folder/$2" ] || [ ! -s "$folder/LICENSE" ] || return 0
+    say "downloading ONNX Runtime $runtime_version for $1 (wheel of PyPI, only $2 is kept)"
+    rm -rf "$folder"
+    mkdir -p "$folder"
+    python3 tools/fetch-wheel.py onnxruntime "$1" "$folder" "onnxruntime/capi/$2" "${runtime_texts[@]/#/onnxruntime/}" ||
+        fail "cannot get ONNX Runtime $runtime_version for $1"
+    for file in "capi/$2" "${runtime_texts[@]}"; do mv -- "$folder/onnxruntime/$file" "$folder/"; done
+    rm -rf "$folder/onnxruntime"
+}
+
+stage_windows() {
+    stage_packages windows
+    get_foreign_runtime windows onnxruntime.dll
+}
+
 stage_aarch64() {
     stage_packages aarch64
     get_aarch64_root
@@ -341,6 +361,8 @@ for stage in "$@"; do
     build | mpi | test | pages | bench | check | package) stage_packages "$stage" ;;
     venv) stage_venv ;;
     runtime) get_runtime build/runtime "$(uname -m)" ;;
+    windows) stage_windows ;;
+    wine) stage_packages wine ;;
     aarch64) stage_aarch64 ;;
     *) fail "no stage is called $stage" ;;
     esac

@@ -1,7 +1,8 @@
 """The build backend of the package (PEP 517): CMake makes libonq and the program, and they are zipped with the modules.
 
 The wheel is py3-none-PLATFORM: the package calls libonq through ctypes, so one wheel serves every version of Python.
-Libraries that are not part of every Linux go into it, and PLATFORM is the manylinux of the oldest glibc that serves.
+Libraries that are not part of every Linux go into it, and PLATFORM is the manylinux of the oldest glibc that serves. What was
+built for another system (tools/wheels.sh) is whole already; ONQ_WHEEL_PLATFORM names the system then.
 """
 
 from __future__ import annotations
@@ -109,7 +110,14 @@ def _compile(folder: Path) -> tuple[Path, Path]:
 
 
 def _built(folder: Path) -> tuple[Path, Path]:
+    if (folder / "onq.dll").is_file():
+        return folder / "onq.dll", folder / "onq.exe"
     return next(p for p in folder.glob("libonq.so.*") if not p.is_symlink()), folder / "onq"
+
+
+def _name_of(library: Path) -> str:
+    """What the library is called in the wheel: what the program asks for."""
+    return library.name if library.suffix == ".dll" else ".".join(library.name.split(".")[:3])  # libonq.so.0
 
 
 def _needed(file: Path) -> list[tuple[str, Path]]:
@@ -128,6 +136,8 @@ def _glibc(files: list[Path]) -> tuple[int, int]:
 
 
 def _tag(files: list[Path]) -> str:
+    if named := os.environ.get("ONQ_WHEEL_PLATFORM"):
+        return f"py3-none-{named}"
     machine = platform.machine()
     if platform.libc_ver()[0] != "glibc":
         return f"py3-none-linux_{machine}"
@@ -141,9 +151,14 @@ def _native(stage: Path) -> list[Path]:
         library, program = _compile(Path(keep or temporary))
         (stage / "lib").mkdir(parents=True)
         (stage / "bin").mkdir()
-        files = [stage / "lib" / ".".join(library.name.split(".")[:3]), stage / "bin/onq"]
+        files = [stage / "lib" / _name_of(library), stage / "bin" / program.name]
         shutil.copy2(library, files[0])
         shutil.copy2(program, files[1])
+        if library.suffix == ".dll":  # Windows looks for libraries in the program's own folder
+            files.append(stage / "bin" / library.name)
+            shutil.copy2(library, files[-1])
+        if "ONQ_WHEEL_PLATFORM" in os.environ:
+            return files
         for file in files:
             _run("strip", "--strip-debug", file)
         for name, path in _needed(library):

@@ -146,6 +146,10 @@ _SIGNATURES = {
     "onq_sqnr": (c.c_int, [_P(Tensor), c.c_size_t, _P(Tensor), c.c_size_t, _P(c.c_double), _ERR]),
 }
 
+# What the libraries are called: Linux, macOS, Windows. A wheel has those of its system.
+_LIBRARIES = ("libonq.so*", "libonq*.dylib", "onq.dll")
+_RUNTIMES = ("libonnxruntime.so*", "libonnxruntime*.dylib", "onnxruntime.dll")
+
 _lock = threading.Lock()
 _library: c.CDLL | None = None
 
@@ -160,7 +164,7 @@ def library_path() -> Path:
     named = os.environ.get("ONQ_LIBRARY")
     if named:
         return Path(named)
-    found = sorted((native_folder() / "lib").glob("libonq.so*"))
+    found = sorted(path for name in _LIBRARIES for path in (native_folder() / "lib").glob(name))
     if not found:
         raise ImportError(
             f"libonq is not in {native_folder()} (install the package with `pip install ./python`, or name the library "
@@ -173,8 +177,9 @@ def find_runtime() -> str | None:
     """The ONNX Runtime library inside the installed package onnxruntime, which is not imported for it."""
     spec = importlib.util.find_spec("onnxruntime")
     for folder in (spec.submodule_search_locations or []) if spec else []:
-        for name in sorted(Path(folder, "capi").glob("libonnxruntime.so*"), reverse=True):
-            return str(name)
+        found = (path for name in _RUNTIMES for path in Path(folder, "capi").glob(name))
+        for path in sorted(found, reverse=True):
+            return str(path)
     return None
 
 

@@ -39,6 +39,16 @@ static void take_arguments(int *argc, char ***argv) {
     *argv = words; /* until the end */
 }
 
+/* Variables that name files come in the code page too. */
+static void take_variable(const wchar_t *wide_name, const char *name) {
+    wchar_t wide[4096];
+    char text[4 * 4096];
+    const DWORD n = GetEnvironmentVariableW(wide_name, wide, 4096);
+    if (n > 0 && n < 4096 &&
+        WideCharToMultiByte(CP_UTF8, 0, wide, -1, text, (int)sizeof text, NULL, NULL) > 0)
+        _putenv_s(name, text);
+}
+
 static void want_colours(DWORD which) {
     HANDLE h = GetStdHandle(which);
     DWORD mode = 0;
@@ -49,6 +59,8 @@ static void want_colours(DWORD which) {
 void oq_program_begin(int *argc, char ***argv) {
     DWORD mode;
     take_arguments(argc, argv);
+    take_variable(L"ONQ_ONNXRUNTIME", "ONQ_ONNXRUNTIME");
+    take_variable(L"TMPDIR", "TMPDIR");
     _setmode(_fileno(stdin), _O_BINARY);
     _setmode(_fileno(stdout), _O_BINARY);
     _setmode(_fileno(stderr), _O_BINARY);

@@ -41,7 +41,8 @@ oq_str oq_path_folder(const char *path) {
     if (n == 0)
         return OQ_S(".");
     /* A root keeps its separator: "/", and "C:/" of Windows. */
-    const bool root = n == 1 || path[n - 2] == ':' || !oq_path_is_separator(path[n - 1]);
+    const bool drive = n > 1 && path[n - 2] == ':' && oq_path_is_absolute(path);
+    const bool root = n == 1 || drive || !oq_path_is_separator(path[n - 1]);
     return (oq_str){path, root ? n : n - 1};
 }
 
