@@ -102,6 +102,7 @@ static uint64_t size_on_disk(const char *path) {
 
 onq_code oq_job_save(oq_job *job, const char *option, oq_model *m, const oq_save_options *o,
                      uint64_t *size, onq_error *err) {
+    assert(m != NULL && m->proto != NULL);
     const char *path = oq_opt_str(job->opts, option);
     oq_save_options options = *o;
     uint64_t sum = 0;

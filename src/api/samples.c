@@ -161,6 +161,7 @@ static onq_code open_source(oq_job *job, const oq_source_options *o, oq_source *
 
 onq_code oq_job_open_source(oq_job *job, const oq_source_options *o, oq_source **out,
                             onq_error *err) {
+    assert(o->model != NULL);
     oq_source_options so = *o;
     OQ_TRY(oq_job_steps_options(job, false, &so, err));
     return open_source(job, &so, out, err);

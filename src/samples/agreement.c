@@ -27,6 +27,7 @@ static double value(const oq_datum *d, bool real, uint64_t i) {
 }
 
 uint64_t oq_datum_top(const oq_datum *d, uint64_t from, uint64_t n) {
+    assert(from + n <= d->count);
     uint64_t best = 0;
     for (uint64_t i = 1; i < n; i++)
         if (value(d, true, from + i) > value(d, true, from + best))
@@ -144,6 +145,7 @@ void oq_state_added(const oq_datum *a, const oq_datum *past, uint64_t *size, uin
     *skip = 0;
     if (axis == SIZE_MAX || a->count == 0)
         return;
+    assert(past->dims[axis] < a->dims[axis]);
     *size = 1;
     for (size_t i = axis; i < a->rank; i++)
         *size *= (uint64_t)a->dims[i];
@@ -157,6 +159,7 @@ void oq_agree_add_state(oq_agree *s, const oq_datum *a, const oq_datum *b, const
 }
 
 void oq_agree_join(oq_agree *s, const oq_agree *other) {
+    assert(s != other && other->same <= other->rows);
     s->dot += other->dot;
     s->aa += other->aa;
     s->bb += other->bb;

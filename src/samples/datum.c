@@ -204,6 +204,7 @@ onq_code oq_datums_copy(oq_arena *a, const oq_datum *in, size_t n, oq_datum **ou
 }
 
 void oq_datum_to_floats(const oq_datum *d, float *out) {
+    assert(d->kind == OQ_DATUM_TENSOR && d->strings == NULL);
     if (d->dtype == OQ_FLOAT16)
         oq_f16_to_f32_n(d->data, out, d->count);
     else

@@ -23,6 +23,7 @@ onq_code oq_record_keep(oq_record *r, const oq_datum *inputs, size_t n_inputs,
     const uint64_t bytes = oq_datums_bytes(inputs, n_inputs) + oq_datums_bytes(outputs, n_outputs);
     if (r->runs.n >= r->most || bytes > OQ_MAX_RECORD - r->bytes)
         return ONQ_OK;
+    assert(r->bytes + bytes <= OQ_MAX_RECORD);
     OQ_TRY(oq_datums_copy(&r->arena, inputs, n_inputs, &run.inputs, err));
     OQ_TRY(oq_datums_copy(&r->arena, outputs, n_outputs, &run.outputs, err));
     OQ_TRY_ALLOC(OQ_PUSH(&r->arena, &r->runs, run), err);

@@ -358,6 +358,7 @@ static uint64_t number_of(const oq_source *s, uint64_t k) {
 }
 
 static void fill(oq_source *s, uint64_t k) {
+    assert(k < s->count);
     slot *t = &s->slots[k % SLOTS];
     oq_error_clear(&t->error);
     t->code = read_checked(s, number_of(s, k), t, &t->error);
@@ -380,6 +381,7 @@ static void *read_ahead(void *ctx) {
         pthread_mutex_unlock(&s->lock);
         fill(s, k);
         pthread_mutex_lock(&s->lock);
+        assert(k == s->read && s->read - s->taken < SLOTS);
         s->ready_bytes += s->slots[k % SLOTS].bytes;
         s->read++;
         pthread_cond_signal(&s->wake_caller);
@@ -403,6 +405,7 @@ static void stop_thread(oq_source *s) {
 }
 
 static void start_thread(oq_source *s) {
+    assert(!s->running && !s->stop);
     s->read = s->taken;
     s->ready_bytes = 0;
     if (s->taken < s->count && !s->reader->tape)
@@ -426,6 +429,7 @@ void oq_source_read_once(oq_source *s) {
 
 /* There is no sample k of the pass; an error where there is none at all. */
 static onq_code end_at(oq_source *s, uint64_t k, onq_error *err) {
+    assert(k <= s->count);
     if (k == 0 && s->share == 0 && !s->reader->any)
         s->total = 0;
     s->count = k;
@@ -500,6 +504,7 @@ static onq_code deliver(oq_source *s, uint64_t k, const oq_sample **out, onq_err
 
 /* Waits until the thread has read sample k. */
 static void wait_for(oq_source *s, uint64_t k) {
+    assert(s->running && k < s->count);
     while (s->read <= k)
         pthread_cond_wait(&s->wake_caller, &s->lock);
 }
@@ -523,6 +528,7 @@ onq_code oq_source_next(oq_source *s, const oq_sample **out, onq_error *err) {
     }
     pthread_mutex_lock(&s->lock);
     wait_for(s, k);
+    assert(s->taken == k && s->ready_bytes >= s->slots[k % SLOTS].bytes);
     s->ready_bytes -= s->slots[k % SLOTS].bytes;
     s->taken++;
     pthread_cond_signal(&s->wake_reader);

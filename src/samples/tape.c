@@ -42,12 +42,14 @@ onq_code oq_tape_new(onq_env *env, oq_feed *feed, uint64_t memory, oq_tape **out
 }
 
 static void free_kept(oq_tape *t, kept *k) {
+    assert(k->arena.used <= t->bytes);
     t->bytes -= k->arena.used;
     oq_arena_release(&k->arena);
     oq_free(&t->env->alloc, k, sizeof *k);
 }
 
 static void drop_first(oq_tape *t, uint64_t n) {
+    assert(n <= t->next - t->first);
     const size_t left = (size_t)(t->next - t->first - n);
     if (n == 0)
         return;
@@ -108,6 +110,7 @@ static onq_code pull(oq_tape *t, onq_error *err) {
         t->count = t->ended ? t->next : t->count;
         return rc;
     }
+    assert(t->next - t->first < t->cap);
     t->v[t->next - t->first] = k;
     t->next++;
     trim(t);
@@ -139,6 +142,7 @@ static onq_code reach(oq_tape *t, uint64_t k, onq_error *err) {
 onq_code oq_tape_get(oq_tape *t, uint64_t k, const oq_named_list **out, onq_error *err) {
     *out = NULL;
     if (t->failed.code == ONQ_OK && reach(t, k, &t->failed) == ONQ_OK) {
+        assert(k >= t->first);
         *out = k < t->next ? &t->v[k - t->first]->list : NULL;
         return ONQ_OK;
     }

@@ -59,6 +59,7 @@ oq_data *oq_data_new(oq_infer *in, int32_t elem_type, const int64_t *dims, size_
         memcpy(d->dims, dims, rank * sizeof *dims);
     d->n = (size_t)n;
     d->v = v;
+    assert(d->n <= OQ_MAX_FOLD && d->rank <= OQ_FOLD_RANK);
     for (size_t i = 0; i < d->n; i++)
         v[i] = oq_cell_int(oq_sdim_num(0));
     return d;
@@ -95,6 +96,7 @@ const oq_data *oq_data_reshape(oq_infer *in, const oq_data *d, const int64_t *di
     }
     *out = *d;
     out->rank = rank;
+    assert(rank <= OQ_FOLD_RANK);
     if (rank > 0)
         memcpy(out->dims, dims, rank * sizeof *dims);
     return out;

@@ -14,11 +14,13 @@ typedef struct view {
 } view;
 
 static view view_of(const oq_data *d, size_t axis) {
+    assert(axis < d->rank);
     view v = {1, (size_t)d->dims[axis], 1};
     for (size_t i = 0; i < d->rank; i++) {
         v.outer *= i < axis ? (size_t)d->dims[i] : 1;
         v.inner *= i > axis ? (size_t)d->dims[i] : 1;
     }
+    assert(v.outer * v.len * v.inner == d->n);
     return v;
 }
 
@@ -37,6 +39,7 @@ static bool followed(const oq_rctx *c) {
 
 /* The dims of output 0, when all are numbers. */
 static bool out_dims(const oq_rctx *c, size_t o, int64_t *dims, size_t *rank) {
+    assert(o < c->n_out);
     const oq_vtype *t = &c->out[o];
     if (!t->has_shape || t->rank > OQ_FOLD_RANK)
         return false;
@@ -80,6 +83,7 @@ static void unary(oq_rctx *c, oq_cell_fn fn) {
 
 /* Index into `x` of element `at` of `out`, by broadcasting. */
 static size_t broadcast_index(const oq_data *out, const oq_data *x, size_t at) {
+    assert(at < out->n && x->n > 0);
     size_t index = 0, scale = 1;
     for (size_t k = 0; k < out->rank; k++) {
         const size_t axis = out->rank - 1 - k;
@@ -129,7 +133,7 @@ static void variadic(oq_rctx *c, oq_cell_fn fn) {
 UNARY(neg)
 UNARY(abs)
 UNARY(sign)
-UNARY(not )
+UNARY(not)
 UNARY(floor)
 UNARY(ceil)
 UNARY(round)

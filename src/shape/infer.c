@@ -260,6 +260,7 @@ static bool find_order(oq_infer *in, oq_scope *s) {
 
 /* The scope of a subgraph; the one of an earlier visit is replaced. */
 static oq_scope *sub_scope(oq_rctx *c, oq_graph *g) {
+    assert(g != NULL && g != c->scope->graph);
     oq_infer *in = c->in;
     oq_scope *s = OQ_NEW(in->arena, oq_scope);
     oq_graph **key = OQ_NEW(in->arena, oq_graph *);

@@ -272,6 +272,7 @@ OQ_PRINTF(2, 0) static void set_reason(oq_rctx *c, const char *fmt, va_list args
     if (!c->failed)
         vsnprintf(c->why, sizeof c->why, fmt, args);
     c->failed = true;
+    assert(c->why[0] != '\0');
 }
 
 bool oq_r_fail(oq_rctx *c, const char *fmt, ...) {
@@ -296,6 +297,7 @@ oq_sdim *oq_r_dims(oq_rctx *c, size_t n) {
 }
 
 oq_sdim *oq_r_dims_of(oq_rctx *c, const oq_vtype *x) {
+    assert(x->has_shape && x->rank <= OQ_MAX_RANK);
     oq_sdim *dims = oq_r_dims(c, x->rank);
     if (dims != NULL && x->rank > 0)
         memcpy(dims, x->dims, x->rank * sizeof *dims);
@@ -314,6 +316,7 @@ oq_vtype *oq_r_new_type(oq_rctx *c, oq_vkind kind) {
 }
 
 void oq_r_unfold(oq_rctx *c, const oq_vtype *x, size_t axis, int64_t size, int64_t step) {
+    assert(axis < x->rank && step != 0);
     const size_t rank = (size_t)x->rank + 1;
     oq_sdim *dims = oq_r_dims(c, rank);
     if (dims == NULL)
@@ -330,6 +333,7 @@ bool oq_r_axis(oq_rctx *c, int64_t axis, size_t rank, size_t *out) {
     if (axis < -r || axis >= r)
         return oq_r_fail(c, "axis %lld is not in a tensor of rank %zu", (long long)axis, rank);
     *out = (size_t)(axis < 0 ? axis + r : axis);
+    assert(*out < rank);
     return true;
 }
 

@@ -32,6 +32,7 @@ oq_val *oq_scope_add(oq_infer *in, oq_scope *s, oq_str name) {
         in->nomem = true;
         return NULL;
     }
+    assert(oq_scope_find(s, name) == v);
     v->name = name;
     return v;
 }
@@ -63,6 +64,7 @@ typedef struct input_names {
 
 static oq_sdim name_input_dim(void *ctx, size_t axis, oq_sdim d) {
     const input_names *x = ctx;
+    assert(x->given == NULL || axis < x->given->rank);
     if (x->given != NULL)
         return oq_sdim_num(x->given->dims[axis]);
     if (!oq_sdim_is_unknown(d))

@@ -34,5 +34,7 @@ const oq_sop *oq_sop_find(oq_str domain, oq_str type, int64_t version) {
     if (lo == 0)
         return NULL;
     const oq_sop *op = &oq_sops[lo - 1];
+    assert(op->rule != NULL &&
+           !(oq_str_is(domain, op->domain) && oq_str_is(type, op->type) && op->since > version));
     return oq_str_is(domain, op->domain) && oq_str_is(type, op->type) ? op : NULL;
 }

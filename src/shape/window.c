@@ -73,6 +73,7 @@ bool oq_window_read(oq_rctx *c, oq_window *w, size_t n, const oq_sdim *kernel, b
 }
 
 oq_sdim oq_window_out(oq_rctx *c, const oq_window *w, size_t i, oq_sdim d) {
+    assert(i < w->n && w->stride[i] > 0);
     if (oq_sdim_is_unknown(d) || (c->plain && !oq_sdim_is_num(d)))
         return oq_sdim_unknown();
     const oq_sdim stride = oq_sdim_num(w->stride[i]);

@@ -58,6 +58,7 @@ oq_ratio oq_ratio_of(const oq_loss *v, size_t n) {
     }
     const double over_samples = sqrt(squares * (double)n / (double)(n - 1)) / of;
     r.error = fmax(over_samples, between_folds(v, n, r.value));
+    assert(r.error >= 0 || isnan(r.error));
     return r;
 }
 
@@ -105,6 +106,7 @@ onq_code oq_flips_chances(const oq_flips *f, oq_arena *a, bool unseen, double *c
         const size_t above = f->n - count_below(errors, f->n, f->margins[i], true);
         chance[i] = unseen ? (double)(above + (most > f->margins[i])) / (double)(f->n + 1)
                            : (double)above / (double)f->n;
+        assert(chance[i] >= 0 && chance[i] <= 1);
     }
     return ONQ_OK;
 }

@@ -249,5 +249,6 @@ size_t oq_curve(const oq_candidates *all, const oq_targets *t, size_t *order) {
             order[at] = order[at - 1];
         order[at] = i;
     }
+    assert(n <= all->n);
     return n;
 }

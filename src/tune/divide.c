@@ -80,6 +80,7 @@ static bool cut_between(const ranked *v, size_t n, size_t n_parts, size_t *part)
 /* The part of every sample, into part[n]. */
 static onq_code find_parts(oq_arena *a, const uint64_t *hashes, const uint64_t *numbers, size_t n,
                            size_t n_parts, uint64_t salt, size_t *part, onq_error *err) {
+    assert(n == 0 || (n_parts > 0 && n_parts <= n));
     ranked *v = OQ_NEW_ARRAY(a, ranked, n + 1);
     OQ_TRY_ALLOC(v != NULL, err);
     for (size_t i = 0; i < n; i++)
@@ -103,6 +104,7 @@ static onq_code fill_fold(oq_arena *a, const uint64_t *numbers, const size_t *pa
         if (part[i] != which || !apart)
             calibrate[out->n_calibrate++] = numbers[i];
     }
+    assert(out->n_judge <= n && out->n_judge + out->n_calibrate >= n);
     out->calibrate = calibrate;
     out->judge = judge;
     return ONQ_OK;

@@ -25,6 +25,7 @@ static const oq_metric_info metrics[OQ_METRICS] = {
 };
 
 const oq_metric_info *oq_metric_of(oq_metric m) {
+    assert(m < OQ_METRICS && metrics[m].name != NULL);
     return &metrics[m];
 }
 

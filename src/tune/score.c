@@ -99,6 +99,7 @@ double oq_margins_allow(const float *margins, size_t n, double percent) {
         const double middle = (low + high) / 2;
         *(oq_margins_expect(margins, n, middle) >= percent ? &low : &high) = middle;
     }
+    assert(low <= high);
     return low;
 }
 
@@ -261,6 +262,7 @@ oq_score oq_score_none(void) {
 }
 
 void oq_score_set(oq_score *s, oq_metric m, double value) {
+    assert(m < OQ_METRICS);
     s->figures[m] = (oq_figure){value, value};
 }
 

@@ -438,6 +438,7 @@ static onq_code search_points(stage *s, const oq_candidate *base, onq_error *err
         size_t at = step_of(s, allowed * factor);
         if (i >= GUESSES || at < low || at >= high)
             at = low + (high - low) / 2;
+        assert(low <= at && at < high);
         OQ_TRY(try_point(s, at, &c, err));
         if (c == NULL)
             return ONQ_OK;

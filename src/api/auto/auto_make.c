@@ -203,6 +203,7 @@ static onq_code make_prepared(oq_auto *a, const oq_recipe *r, const char **path,
 
 onq_code oq_auto_make(void *ctx, const oq_recipe *r, const oq_fold *fold, const char **path,
                       uint64_t *size, onq_error *err) {
+    assert(r->command != NULL);
     oq_auto *a = ctx;
     const char *in = a->tune.float_path;
     *path = NULL;

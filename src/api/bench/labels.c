@@ -42,6 +42,7 @@ onq_code oq_labels_read(oq_labels *l, oq_arena *a, const onq_allocator *alloc, c
 
 onq_code oq_labels_count(const oq_labels *l, const oq_datum *d, uint64_t *seen, uint64_t *right,
                          onq_error *err) {
+    assert(*right <= *seen);
     if (d->kind != OQ_DATUM_TENSOR || !oq_dtype_is_float((int64_t)d->dtype) || d->rank == 0 ||
         d->dims[d->rank - 1] <= 0)
         return oq_fail(err, ONQ_E_UNSUPPORTED,

@@ -37,6 +37,7 @@ static onq_code check_saturation(const oq_static *s, onq_error *err) {
 }
 
 onq_code oq_static_check_types(const oq_static *s, onq_error *err) {
+    assert(s->q.model != NULL);
     const oq_qconfig *c = &s->q.config;
     OQ_TRY(check_saturation(s, err));
     const bool act8 = c->activation_type == OQ_FLOAT8E4M3FN;
@@ -93,6 +94,7 @@ static void warn_of_qdq_options(const oq_static *s) {
 }
 
 onq_code oq_static_check_options(oq_static *s, onq_error *err) {
+    assert(s->q.model == NULL);
     const onq_options *o = s->q.job->opts;
     s->format = OQ_CHOSEN(o, "quant_format", int, OQ_FORMATS);
     s->preset = OQ_CHOSEN(o, "preset", int, OQ_PRESETS);

@@ -31,6 +31,7 @@ onq_code oq_static_blame_overrides(const oq_static *s, onq_code rc, onq_error *e
 }
 
 onq_code oq_static_load_overrides(oq_static *s, onq_error *err) {
+    assert(s->q.model == NULL && s->q.overrides.all.n == 0);
     const char *path = oq_opt_str(s->q.job->opts, "tensor_quant_overrides");
     return path == NULL || path[0] == '\0'
                ? ONQ_OK
@@ -166,6 +167,7 @@ static onq_code rewrite(oq_static *s, onq_error *err) {
 }
 
 onq_code oq_static_prepare(oq_static *s, onq_error *err) {
+    assert(s->q.model == NULL);
     oq_quant *q = &s->q;
     OQ_TRY(oq_quant_open(q, false, err));
     OQ_TRY(oq_job_name_apart(q->job, q->model, err)); /* the runtime will load it */

@@ -34,6 +34,7 @@ static onq_code take_ranges(oq_static *s, onq_error *err) {
 
 onq_code oq_static_read_ranges(oq_static *s, onq_error *err) {
     oq_file_info info;
+    assert(!s->q.has_ranges);
     const char *path = cache_path(s);
     s->method = oq_cal_method_chosen(s->q.job->opts);
     if (s->q.job->opts->ranges != NULL)
@@ -168,6 +169,7 @@ static onq_code check_histograms(oq_static *s, onq_error *err) {
 }
 
 onq_code oq_static_make_ranges(oq_static *s, onq_error *err) {
+    assert(s->q.model != NULL && s->q.shapes != NULL);
     bool any = false;
     if (s->q.run.given != NULL) { /* the plan has the parameters */
         if (s->q.has_ranges)

@@ -86,6 +86,7 @@ static void warn_of_float_nodes(const oq_static *s) {
 }
 
 void oq_static_warn(const oq_static *s) {
+    assert(s->q.model != NULL);
     const onq_env *env = s->q.job->env;
     if (s->extremes.n_clamped + s->extremes.n_left > 0)
         oq_note(env,

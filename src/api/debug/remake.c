@@ -137,6 +137,7 @@ onq_code oq_remake_float(oq_remaker *r, const oq_recipe *recipe, const char **pa
 
 onq_code oq_remake(oq_remaker *r, const oq_recipe *recipe, const char *input, bool same_ranges,
                    oq_remade *out, onq_error *err) {
+    assert(recipe->command != NULL);
     const oq_open_options how = {.data_root = oq_opt_str(r->job->opts, "data_root")};
     const char *path = NULL;
     double macs = NAN;

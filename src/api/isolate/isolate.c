@@ -171,6 +171,7 @@ static onq_code tell_death(const caller *c, oq_ended end, onq_error *err) {
 }
 
 onq_code oq_isolate_run(oq_job *job, onq_error *err) {
+    assert(oq_isolate_wanted(job->opts));
     const onq_options *o = job->opts;
     caller c = {.talk = {.job = job, .show = show_progress, .doing = "starting"}};
     bool died = false;

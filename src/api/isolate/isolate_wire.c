@@ -65,6 +65,7 @@ static onq_code receive_all(const oq_iso_end *e, void *p, uint64_t n, onq_error 
 
 onq_code oq_iso_send(const oq_iso_end *e, oq_iso_kind kind, const void *p, uint64_t n,
                      onq_error *err) {
+    assert(p != NULL || n == 0);
     const uint64_t head[2] = {(uint64_t)kind, n};
     if (n > most(kind))
         return oq_fail(err, ONQ_E_LIMIT, "it does not fit in one message to the isolated process");
@@ -96,6 +97,7 @@ onq_code oq_iso_receive(const oq_iso_end *e, oq_iso_kind *kind, oq_buf *body, on
             return oq_fail_nomem(err);
         left -= n;
     }
+    assert(body->n == head[1]);
     return ONQ_OK;
 }
 

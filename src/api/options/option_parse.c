@@ -279,6 +279,7 @@ static onq_code parse_pair(oq_arena *a, const onq_option_info *row, const char *
 
 onq_code oq_opt_parse(oq_arena *a, const onq_option_info *row, const char *text, oq_opt_value *v,
                       onq_error *err) {
+    assert(v->row == NULL || v->row == row);
     onq_code rc = ONQ_OK;
     switch (row->type) {
     case ONQ_OPT_FLAG:

@@ -149,6 +149,7 @@ onq_code oq_options_make(onq_env *env, const oq_command *c, onq_options **out, o
 onq_code oq_options_copy(const onq_options *o, onq_options **out, onq_error *err) {
     OQ_TRY(oq_options_make(o->env, o->command, out, err));
     onq_options *copy = *out;
+    assert(copy->n_values == o->n_values);
     memcpy(copy->values, o->values, o->n_values * sizeof *o->values);
     for (size_t i = 0; i < copy->n_values; i++) /* what is added goes elsewhere */
         copy->values[i].list.cap = copy->values[i].list.n;

@@ -27,6 +27,7 @@ static void add_value(oq_jw *w, oq_arena *a, const oq_opt_value *v) {
 }
 
 onq_code oq_plan_file_write(oq_job *job, const oq_plan *plan, const char *format, onq_error *err) {
+    assert(format != NULL && format[0] != '\0');
     const char *path = oq_opt_str(job->opts, "plan");
     const onq_options *o = job->opts;
     oq_jw w;

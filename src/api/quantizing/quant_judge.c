@@ -38,6 +38,7 @@ static onq_code find_share(oq_quant *q, oq_graph *result, onq_error *err) {
 }
 
 onq_code oq_quant_find_share(oq_quant *q, oq_model_proto *source, onq_error *err) {
+    assert(q->model != NULL && source != NULL);
     oq_model_proto *const made = q->model->proto;
     const bool written = !oq_opt_flag(q->job->opts, "dry_run");
     q->model->proto = source;

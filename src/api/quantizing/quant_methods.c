@@ -204,6 +204,7 @@ static onq_code change_model(work *w, onq_error *err) {
 }
 
 onq_code oq_quant_methods_apply(oq_quant *q, onq_error *err) {
+    assert(q->model != NULL && q->modes != 0);
     work w = {.q = q, .general = general_of(q->job->opts)};
     if (!wants_any(q, &w.general))
         return ONQ_OK;

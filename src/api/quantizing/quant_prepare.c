@@ -45,6 +45,7 @@ void oq_quant_release(oq_quant *q) {
 }
 
 onq_code oq_quant_open(oq_quant *q, bool trained, onq_error *err) {
+    assert(q->model == NULL && q->shapes == NULL);
     oq_job *job = q->job;
     size_t n = 0;
     OQ_TRY(oq_gate_read(job, false, &q->targets, err));
@@ -68,6 +69,7 @@ onq_code oq_quant_open(oq_quant *q, bool trained, onq_error *err) {
 }
 
 onq_code oq_quant_see_types(oq_quant *q, onq_error *err) {
+    assert(q->model != NULL);
     if (q->shapes != NULL && q->typed == q->model->proto)
         return ONQ_OK;
     oq_shapes_free(q->shapes);
@@ -83,6 +85,7 @@ onq_code oq_quant_infer(oq_quant *q, onq_error *err) {
 }
 
 onq_code oq_quant_raise(oq_quant *q, unsigned mode, onq_error *err) {
+    assert(q->model != NULL && q->run.config == &q->config);
     int64_t target = 0;
     const char *why = NULL;
     OQ_TRY(mode == OQ_QMODE_INTEGER && !q->config.trained

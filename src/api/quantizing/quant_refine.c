@@ -79,6 +79,7 @@ static void tell(const oq_quant *q, const oq_refine_job *job, double seconds) {
 }
 
 onq_code oq_quant_refine(oq_quant *q, oq_model_proto *truth, onq_error *err) {
+    assert(q->model != NULL && truth != q->model->proto);
     const onq_options *o = q->job->opts;
     const double began = oq_seconds();
     oq_refine_job job = {.model = q->model,

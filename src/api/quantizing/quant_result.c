@@ -140,6 +140,7 @@ static onq_code tell_nothing(const oq_quant *q, const oq_plan_counts *counts, on
 }
 
 onq_code oq_quant_end(oq_quant *q, onq_error *err) {
+    assert(q->model != NULL);
     oq_plan_counts counts;
     OQ_TRY(oq_plan_summary(&q->plan, &q->job->arena, &counts, err));
     OQ_TRY(tell_nothing(q, &counts, err));

@@ -276,6 +276,7 @@ static onq_code prepare_runs(look *l, onq_error *err) {
 }
 
 onq_code oq_quant_keep_truth(oq_quant *q, onq_error *err) {
+    assert(q->model != NULL);
     look l = {.q = q};
     oq_source *source = NULL;
     onq_error why = ONQ_ERROR_INIT;
@@ -470,6 +471,7 @@ static onq_code look_at(look *l, onq_error *err) {
 }
 
 onq_code oq_quant_make(oq_quant *q, onq_error *err) {
+    assert(q->model != NULL && q->quantize != NULL);
     look l = {.q = q};
     l.source = oq_message_clone(&q->job->arena, OQ_SCHEMA_model_proto, q->model->proto);
     OQ_TRY_ALLOC(l.source != NULL, err);

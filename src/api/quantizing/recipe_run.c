@@ -39,6 +39,7 @@ static onq_code set_all(const oq_recipe_run *run, const oq_recipe *r, onq_option
 
 onq_code oq_recipe_do(oq_recipe_run *run, const oq_recipe *r, const char *in, const char *out,
                       onq_error *err) {
+    assert(r->command != NULL && in != out);
     onq_options *o = NULL;
     onq_code rc = ONQ_OK;
     assert(r->command != NULL && !oq_listens(run->env));

@@ -44,6 +44,7 @@ onq_code oq_job_units(oq_job *job, oq_model *m, bool strict, oq_units *out, onq_
 }
 
 onq_code oq_selection_apply(const oq_selection *s, oq_quant *q, onq_error *err) {
+    assert(q->model != NULL);
     oq_selection own = *s;
     oq_units units = {0};
     oq_unit_costs costs = {0};

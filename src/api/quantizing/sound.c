@@ -87,6 +87,7 @@ onq_code oq_refuse_unsound(const oq_model *m, const onq_error *why, onq_error *e
 }
 
 onq_code oq_job_check_sound(oq_job *job, oq_engine **engine, oq_model *m, onq_error *err) {
+    assert(engine != NULL && m != NULL);
     const onq_options *o = job->opts;
     onq_error why = ONQ_ERROR_INIT;
     oq_session *s = NULL;

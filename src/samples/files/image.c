@@ -48,6 +48,7 @@ unsigned oq_exif_orientation(const uint8_t *p, size_t n) {
 }
 
 onq_code oq_image_orient(oq_arena *a, oq_image *im, unsigned orientation, onq_error *err) {
+    assert(orientation >= 1 && orientation <= 8);
     if (orientation <= 1 || orientation > 8)
         return ONQ_OK;
     const unsigned c = oq_image_channels(im);

@@ -35,6 +35,7 @@ static int32_t fixed_point(double w) {
 }
 
 static onq_code make_kernel(oq_arena *a, uint32_t in, uint32_t out, kernel *k, onq_error *err) {
+    assert(in > 0 && out > 0);
     const double scale = (double)in / out;
     const double wide = scale < 1.0 ? 1.0 : scale;
     const double support = 2.0 * wide;
@@ -57,6 +58,7 @@ static onq_code make_kernel(oq_arena *a, uint32_t in, uint32_t out, kernel *k, o
         }
         for (uint32_t x = 0; x < to - from; x++)
             k->weight[i * k->width + x] = fixed_point(sum != 0.0 ? w[x] / sum : w[x]);
+        assert(from < to && to <= in && to - from <= k->width);
         k->first[i] = from;
         k->count[i] = to - from;
     }
@@ -85,6 +87,7 @@ static inline void resize_row(const uint8_t *row, const kernel *k, uint32_t widt
 }
 
 static void resize_rows(const oq_image *in, const kernel *k, oq_image *out) {
+    assert(in->height == out->height && in->mode == out->mode);
     const unsigned c = oq_image_channels(in);
     for (uint32_t y = 0; y < in->height; y++) {
         const uint8_t *row = in->p + (size_t)y * in->width * c;

@@ -229,6 +229,7 @@ static uint64_t swap_unit(const oq_npy *h) {
 }
 
 static void copy_swapped(uint8_t *out, const uint8_t *in, uint64_t n, uint64_t unit) {
+    assert(n % unit == 0);
     for (uint64_t i = 0; i < n; i += unit)
         for (uint64_t k = 0; k < unit; k++)
             out[i + k] = in[i + unit - 1 - k];
@@ -247,6 +248,7 @@ static void copy_elements(const oq_npy *h, uint8_t *out, const uint8_t *in, uint
 /* Fortran order to C order: walks the output in order, stepping through the input by strides. */
 static void copy_fortran(const oq_npy *h, const int64_t *dims, size_t rank, const uint8_t *in,
                          uint8_t *out, uint64_t count) {
+    assert(rank <= OQ_NPY_RANK);
     uint64_t stride[OQ_NPY_RANK], at[OQ_NPY_RANK] = {0};
     uint64_t step = h->item;
     for (size_t i = 0; i < rank; i++) {

@@ -316,6 +316,7 @@ static onq_code keep_state(oq_walk *w, const oq_carry_pair *p, const oq_sample *
 
 /* The row of logits that follows the last token that is not padding. */
 static uint64_t last_row(const oq_walk *w, const oq_sample *full, int64_t batch, uint64_t rows) {
+    assert(rows > 0 && batch >= 0);
     const oq_language *l = &w->of->roles.language;
     const oq_datum *mask = l->mask != OQ_NOWHERE ? &full->inputs[l->mask] : NULL;
     if (mask == NULL || mask->kind != OQ_DATUM_TENSOR || mask->rank != 2 ||

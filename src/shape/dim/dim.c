@@ -93,6 +93,7 @@ void oq_poly_add_term(oq_poly *p, int64_t coef, const oq_term *t) {
     p->t[i] = *t;
     p->t[i].coef = c;
     p->n++;
+    assert(p->n <= OQ_SDIM_TERMS);
 }
 
 void oq_poly_add(oq_poly *p, int64_t coef, const oq_poly *q) {
@@ -105,6 +106,7 @@ bool oq_term_mul(const oq_term *a, const oq_term *b, oq_term *out) {
     if (a->n + b->n > OQ_SDIM_FACTORS || __builtin_mul_overflow(a->coef, b->coef, &out->coef))
         return false;
     out->n = a->n + b->n;
+    assert(out->n <= OQ_SDIM_FACTORS);
     for (size_t i = 0, j = 0; i + j < out->n;) {
         const bool from_a = j == b->n || (i < a->n && a->f[i]->id <= b->f[j]->id);
         out->f[i + j] = from_a ? a->f[i] : b->f[j];
@@ -157,6 +159,7 @@ void oq_poly_bounds(const oq_poly *p, int64_t *least, int64_t *most) {
     /* A sum that saturated says nothing on the side it left. */
     *least = p->bad || open_lo || lo == INT64_MAX ? INT64_MIN : lo;
     *most = p->bad || open_hi || hi == INT64_MIN ? INT64_MAX : hi;
+    assert(*least <= *most);
 }
 
 static size_t put(uint8_t *key, size_t at, const void *p, size_t n) {
@@ -194,6 +197,7 @@ oq_sdim oq_poly_intern(oq_sdims *ds, const oq_poly *p) {
             depth = t->f[k]->depth > depth ? t->f[k]->depth : depth;
         }
     }
+    assert(n <= sizeof bytes);
     oq_str key = {(const char *)bytes, n};
     const uint32_t at = find_or_keep(ds, &ds->exprs, &key);
     if (at != OQ_MAP_NONE)
@@ -218,6 +222,7 @@ static void atom_bounds(oq_atom *a) {
         const int64_t lo = oq_sdim_least(a->args[0]), hi = oq_sdim_most(a->args[0]);
         if (oq_sdim_is_num(a->args[1])) {
             const int64_t q = a->args[1].n;
+            assert(a->n_args == 2 && q != 0);
             a->least = lo == INT64_MIN ? lo : oq_floor_div(lo, q);
             a->most = hi == INT64_MAX ? hi : oq_floor_div(hi, q);
         } else if (lo >= 0 && oq_sdim_least(a->args[1]) >= 0) {
@@ -256,10 +261,12 @@ static oq_atom *atom_of(oq_sdims *ds, oq_atom_kind kind, oq_str key, bool *is_ne
     }
     a->id = (uint32_t)(ds->atom_list.n - 1);
     a->kind = kind;
+    assert(oq_map_find(&ds->atoms, key) == a->id);
     return a;
 }
 
 oq_sdim oq_atom_intern(oq_sdims *ds, oq_atom_kind kind, const oq_sdim *args, size_t n) {
+    assert(kind != OQ_ATOM_NAME);
     unsigned depth = 1;
     uint8_t bytes[1 + OQ_SDIM_ARGS * 9];
     bytes[0] = (uint8_t)kind;
