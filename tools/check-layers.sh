@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# check-layers.sh — the layers of src/ see only those before them, and programs see include/onq/onq.h and
-# base/os_program.h only.
+# check-layers.sh — the layers of src/ see only those before them, and programs see include/onq/onq.h and one
+# header of base only.
 #
 # Includes in src/ are written from src/ ("onnx/graph.h"), so that a violation shows in the line itself. File
 # names are unique across the tree (breakpoints, __FILE__, object names). Prints each offence; exits 1 if any.
