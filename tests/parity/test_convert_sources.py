@@ -18,6 +18,13 @@ MS = "com.microsoft"
 CASES = {}
 
 
+@pytest.fixture(autouse=True)
+def seeded():
+    """The same numbers for a case, whatever ran before it."""
+    global R
+    R = np.random.default_rng(7)
+
+
 def case(name, to_float=30.0, to_qdq=35.0, refuses=None):
     """A function that returns (nodes, constants, inputs, output shape or None, output type)."""
     def keep(fn):
@@ -57,7 +64,7 @@ def weights(*shape, channels=None):
 
 
 for channels in (None, 6):
-    @case(f"QLinearConv{'-channels' if channels else ''}")
+    @case(f"QLinearConv{'-channels' if channels else ''}", 25.0)
     def conv(channels=channels):
         node = helper.make_node("QLinearConv", ["x_q", "s", "z", "w", "sw", "zw", "sy", "zy", "b"], ["y_q"], "node", pads=[1, 1, 1, 1])
         return ends(node, {**weights(6, 3, 3, 3, channels=channels), "b": R.integers(-500, 500, 6).astype(np.int32)}, {"x": real(1, 3, 5, 5)}, sy=1.2 if channels else 0.1)
@@ -274,8 +281,8 @@ def inside(kind):
     """The pair and the product with a quantized weight, inside of something."""
     inner = [helper.make_node("QuantizeLinear", ["v", "s", "z"], ["q"]), helper.make_node("QLinearMatMul", ["q", "s", "z", "w", "sw", "zw", "sy", "zy"], ["m"], "product"),
              helper.make_node("DequantizeLinear", ["m", "sy", "zy"], ["o"])]
-    w = weights(4, 4)
-    constants = {"s": np.float32(0.03), "z": np.uint8(120), "sy": np.float32(0.1), "zy": np.uint8(110), **w, "yes": np.array(True), "three": np.array(3, np.int64)}
+    w = {**weights(4, 4), "sw": np.float32(0.007)}
+    constants = {"s": np.float32(0.03), "z": np.uint8(120), "sy": np.float32(0.03), "zy": np.uint8(120), **w, "yes": np.array(True), "three": np.array(3, np.int64)}
     info = lambda n, s: helper.make_tensor_value_info(n, 1, s)  # noqa: E731
     if kind == "If":
         body = [helper.make_graph([helper.make_node("Identity", ["x"], ["v"]), *inner], k, [], [info("o", [2, 4])]) for k in ("a", "b")]
@@ -311,3 +318,46 @@ def test_inside(kind, tmp_path):
         assert b"QLinear" not in out.read_bytes() and (to == "qdq" or b"QuantizeLinear" not in out.read_bytes())
         for optimised in (False, True):
             assert running.sqnr(before, running.outputs(out, samples, optimised)) >= least, (to, optimised)
+
+
+def damaged(name, change):
+    """A case with its constants or nodes changed."""
+    nodes, constants, inputs = CASES[name][0]()
+    change({n.name: n for n in nodes}, constants)
+    return model(nodes, constants, inputs)
+
+
+def cut(key, n):
+    return lambda nodes, constants: constants.update({key: constants[key].ravel()[:n].copy()})
+
+
+def swap(node, slot, value):
+    def change(nodes, constants):
+        nodes[node].input[slot] = value
+    return change
+
+
+def grow(key, size):
+    return lambda nodes, constants: constants.update({key: np.full(size, 0.1 if constants[key].dtype == np.float32 else 0, constants[key].dtype)})
+
+
+# Half-quantized, contradictory, foreign: the case, what is done to it, and what the line has to name.
+WRONG = [("QLinearConv", swap("node", 4, ""), ("node 'node' (QLinearConv)", "input 4 is missing")), ("QLinearMatMul", grow("sw", 3), ("node 'node' (QLinearMatMul)", "'sw'")),
+         ("QLinearMatMul", swap("dequantize", 1, "s"), ("node 'dequantize'", "'y_q'")), ("QGemm", grow("sw", 3), ("node 'node' (QGemm)", "'sw'")),
+         ("MatMulInteger", swap("node", 2, "zw"), ("node 'node' (MatMulInteger)", "'q'")), ("MatMulInteger", swap("scaled", 1, "x"), ("node 'node' (MatMulInteger)",)),
+         ("ConvInteger", swap("scales", 0, "sw"), ("node 'node' (ConvInteger)", "'q'")), ("DynamicQuantizeMatMul", grow("sw", 3), ("tensor 'w'", "'zw'")),
+         ("DynamicQuantizeLSTM", grow("ws", 5), ("node 'node' (DynamicQuantizeLSTM)", "'w'")), ("MatMulNBits-4", cut("ws", 7), ("node 'node' (MatMulNBits)", "'ws'")),
+         ("MatMulNBits-4", cut("w", 50), ("node 'node' (MatMulNBits)", "'w'")), ("MatMulNBits-4", cut("wz", 3), ("node 'node' (MatMulNBits)", "'wz'")),
+         ("MatMulBnb4", cut("m", 3), ("node 'node' (MatMulBnb4)", "'m'")), ("GatherBlockQuantized-4", grow("ts", (3, 2)), ("node 'node' (GatherBlockQuantized)", "'ts'", "'t'")),
+         ("int16", grow("ws", (3,)), ("node 'node' (DequantizeLinear)", "tensor 'w'", "'wz'")), ("int8-blocks", grow("ws", (4, 3)), ("node 'node' (DequantizeLinear)", "'ws'", "'w'")),
+         ("int4-channels", grow("ws", (5,)), ("node 'node' (DequantizeLinear)", "'ws'", "'w'"))]
+
+
+@pytest.mark.parametrize("at", range(len(WRONG)))
+def test_contradictions(at, tmp_path):
+    """One line with the node and the tensor, and no output."""
+    name, change, says = WRONG[at]
+    source, out = tmp_path / "source.onnx", tmp_path / "out.onnx"
+    onnx.save(damaged(name, change), source)
+    refused(onq("convert", "--to", "float", "-i", source, "-o", out, "--no_verify"), *says)
+    assert not out.exists()
