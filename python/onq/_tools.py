@@ -148,7 +148,7 @@ def convert(model: Model, output: str | os.PathLike[str] | None = None, *, to: s
     Args:
         model: the quantized model, a path or a ModelProto.
         output: the file to write; None keeps the result in memory (`model` of what is returned).
-        to: "float", "float16", "qdq", "qoperator" or "nbits".
+        to: "float", "float16", "float32", "qdq", "qoperator" or "nbits".
         **options: further options of `onq convert`, by name, as `ranges="ranges.json"`.
     """
     with Job("convert") as job:

@@ -7,6 +7,7 @@ from onq itself, whose results are the reference's (test_qdq.py and its neighbou
 """
 import collections
 import json
+import pathlib
 
 import numpy as np
 import onnx
@@ -178,6 +179,39 @@ def test_encodings(kind, tmp_path):
     weight["scale"] = [-1.0 for _ in weight["scale"]]
     file.write_text(json.dumps(content))
     refused(onq(*words), "e.json", f"tensor '{weight['name']}'")
+
+
+AIMET = json.loads((pathlib.Path(__file__).parent / "aimet_encodings.json").read_text())
+
+
+def aimet_model():
+    weights = [numpy_helper.from_array(np.array(w["values"], np.float32).reshape(w["shape"]), k) for k, w in AIMET["weights"].items()]
+    nodes = [helper.make_node("Conv", ["x", "w0", "b0"], ["c"], "conv", pads=[1, 1, 1, 1], kernel_shape=[3, 3]), helper.make_node("Relu", ["c"], ["r"], "relu"),
+             helper.make_node("GlobalAveragePool", ["r"], ["p"], "pool"), helper.make_node("Flatten", ["p"], ["f"], "flat"),
+             helper.make_node("Gemm", ["f", "w1", "b1"], ["y"], "fc", transB=1)]
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", 1, [1, 3, 8, 8])], [helper.make_tensor_value_info("y", 1, [1, 10])], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize("version", ["0.6.1", "1.0.0", "2.0.0", "blocks"])
+def test_aimet(version, tmp_path):
+    """Files that aimet-onnx exported: its parameters, and the outputs of its simulation to the last bit; blocks are told, and quantized anew."""
+    source, file, out = tmp_path / "m.onnx", tmp_path / "m.encodings", tmp_path / "q.onnx"
+    onnx.save(aimet_model(), source)
+    file.write_text(json.dumps(AIMET[version]))
+    sample = {"x": np.array(AIMET["sample"], np.float32).reshape(1, 3, 8, 8)}
+    np.savez(tmp_path / "data.npz", **sample)
+    wide = ("--activation_type", "quint16") if version == "blocks" else ()
+    done = onq("static", "-i", source, "-o", out, "--encodings", file, "--data", tmp_path / "data.npz", "--per_channel", "--no_verify", *wide, status=0)
+    if version == "blocks":
+        assert "1 weights are encoded in blocks" in done.stderr and "'w1'" in done.stderr
+        return
+    made = {t.name: numpy_helper.to_array(t) for t in onnx.load(out).graph.initializer}
+    for entry in AIMET["2.0.0"]["encodings"]:
+        if entry["output_dtype"] != "int32" and entry["name"] != "f":  # what Flatten makes shares the parameters of p
+            assert (made[entry["name"] + "_scale"] == np.array(entry["y_scale"], np.float32)).all(), entry["name"]
+            assert (made[entry["name"] + "_zero_point"] == entry.get("y_zero_point", 0)).all(), entry["name"]
+    assert (running.outputs(out, [sample], False).astype(np.float32) == np.array(AIMET["simulated"], np.float32)).all()
 
 
 def test_tensorrt_cache(tmp_path):
