@@ -391,7 +391,7 @@ def test_auto_page(size, digits, tmp_path):
     """Verdict, chart and table of a search; a point or row shows its commands, titles sort, nothing overflows."""
     path, *_ = digits
     page = tmp_path / "auto.html"
-    done = subprocess.run([ONQ, "auto", "-i", path, "-o", tmp_path / "best.onnx", "--data", path.parent, "--time_limit", "5",
+    done = subprocess.run([ONQ, "auto", "-i", path, "-o", tmp_path / "best.onnx", "--data", path.parent, "--time_limit", "30",
                            "--report", page, "--json"], check=True, capture_output=True, text=True)
     found = json.loads(done.stdout)
     text = page.read_text()
