@@ -258,6 +258,42 @@ static void sweep(void **state) {
 
 /* ---- numbers ---- */
 
+/* Elements that are written elsewhere and joined are those that are written in their order. */
+static void forks(void **state) {
+    (void)state;
+    for (int pretty = 0; pretty < 2; pretty++) {
+        oq_buf texts[4];
+        oq_jw w[2], parts[2];
+        for (size_t i = 0; i < OQ_COUNT(texts); i++)
+            oq_buf_init(&texts[i], oq_alloc_default());
+        for (size_t i = 0; i < 2; i++) {
+            oq_jw_init(&w[i], &texts[i], pretty == 1);
+            oq_jw_begin_array(&w[i], NULL);
+            oq_jw_int(&w[i], NULL, 1);
+        }
+        for (size_t i = 0; i < 2; i++)
+            parts[i] = oq_jw_fork(&w[1], &texts[2 + i]);
+        for (int k = 1; k >= 0; k--) { /* the second first */
+            oq_jw_begin_object(&parts[k], NULL);
+            oq_jw_int(&parts[k], "a", k);
+            oq_jw_end_object(&parts[k]);
+        }
+        for (int k = 0; k < 2; k++) {
+            oq_jw_begin_object(&w[0], NULL);
+            oq_jw_int(&w[0], "a", k);
+            oq_jw_end_object(&w[0]);
+            oq_jw_join(&w[1], &parts[k]);
+        }
+        for (size_t i = 0; i < 2; i++) {
+            oq_jw_int(&w[i], NULL, 2);
+            oq_jw_end_array(&w[i]);
+        }
+        assert_string_equal(texts[0].p, texts[1].p);
+        for (size_t i = 0; i < OQ_COUNT(texts); i++)
+            oq_buf_release(&texts[i]);
+    }
+}
+
 static void number_texts(void **state) {
     (void)state;
     static const struct {
@@ -394,6 +430,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(limits),
         cmocka_unit_test(reads_files),
         cmocka_unit_test(writes),
+        cmocka_unit_test(forks),
         cmocka_unit_test(sweep),
         cmocka_unit_test(number_texts),
         cmocka_unit_test(numbers_read_back),
