@@ -68,7 +68,7 @@ windows: ## build/windows/onq.exe and onq.dll, built here for Windows on x86-64
 	@$(SETUP) build package windows
 	@tools/portable.sh windows
 
-check-windows: all windows ## try them under wine against this machine's: bytes, paths, tests/cli, damaged models
+check-windows: all windows ## try them under wine against this machine's: bytes, paths, damaged models
 	@$(SETUP) wine
 	@tools/check-windows.sh
 

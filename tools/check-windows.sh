@@ -2,7 +2,6 @@
 # check-windows.sh [PART...] — tries build/windows under wine against build/onq, the program of this machine. Parts:
 #   bytes     every command on the bundled model, and on the shared ones where they are: the same files, text and status
 #   paths     umlauts, Chinese, long paths, backslashes, drives, pipes, results that replace their input
-#   cli       the scripts of tests/cli that do not need what only Linux has; tests/windows/skipped.txt says which and why
 #   hostile   damaged models of tests/fuzz/corpus: the same answer as on Linux, and no crash
 # Wine is not Windows: docs/PACKAGES.md says what remains to be seen there. Prints what differs; exits 1 if anything does.
 set -u
@@ -127,29 +126,13 @@ part_paths() {
     cd "$root" || exit 1
 }
 
-part_cli() {
-    local script name why
-    mkdir -p "$work/bin"
-    ln -sf "$theirs" "$work/bin/onq"
-    for script in tests/cli/*.sh; do
-        name=$(basename "$script" .sh)
-        why=$(sed -n "s/^$name  *//p" tests/windows/skipped.txt)
-        [ -z "$why" ] || { echo "skipped: cli.$name: $why"; continue; }
-        if ONQ=$work/bin/onq timeout 900 bash tests/harness/run_script.sh "$script" >"$work/log" 2>&1; then
-            good
-        else
-            bad "cli.$name" <(tail -n 12 "$work/log")
-        fi
-    done
-}
-
 part_hostile() {
     local file
     while IFS= read -r file; do same "inspect $file" inspect "$root/$file"; done \
         < <(find tests/fuzz/corpus/decode tests/fuzz/corpus/inspect tests/fuzz/corpus/qdq -type f | LC_ALL=C sort | awk 'NR % 9 == 1' | head -n 60)
 }
 
-[ $# -gt 0 ] || set -- bytes paths cli hostile
+[ $# -gt 0 ] || set -- bytes paths hostile
 for part in "$@"; do "part_$part"; done
 echo "check-windows: $passed the same, $failed differ"
 [ "$failed" = 0 ]

@@ -3,7 +3,7 @@
  */
 #include "engine/ort_private.h"
 
-#include <time.h>
+#include "base/os_wait.h"
 
 /* Values and names of the inputs; an optional without a value is not fed at all. */
 static onq_code make_inputs(ort_session *s, const oq_datum *inputs, ort_values *made, size_t *n,
@@ -50,7 +50,7 @@ static onq_code view_outputs(ort_session *s, oq_outputs *out, onq_error *err) {
 typedef struct watch {
     const oq_ort_api *api;
     OrtRunOptions *options; /* NULL: nobody watches */
-    struct timespec until;
+    double until;           /* on the clock of oq_seconds */
     pthread_mutex_t lock;
     pthread_cond_t wake;
     bool done; /* the run has ended */
@@ -60,10 +60,9 @@ typedef struct watch {
 
 static void *wait_for_end(void *ctx) {
     watch *w = ctx;
-    int rc = 0;
     pthread_mutex_lock(&w->lock);
-    while (!w->done && rc != ETIMEDOUT)
-        rc = pthread_cond_timedwait(&w->wake, &w->lock, &w->until);
+    while (!w->done && oq_os_cond_wait(&w->wake, &w->lock, w->until))
+        continue;
     if (!w->done) {
         w->late = true;
         OrtStatus *status = w->api->RunOptionsSetTerminate(w->options);
@@ -81,13 +80,8 @@ static onq_code watch_begin(watch *w, const ort_session *s, onq_error *err) {
         return ONQ_OK;
     OQ_TRY(oq_ort_check(w->api, w->api->CreateRunOptions(&w->options), err, "options of a run"));
     pthread_mutex_init(&w->lock, NULL);
-    pthread_condattr_t how;
-    pthread_condattr_init(&how);
-    pthread_condattr_setclock(&how, CLOCK_MONOTONIC); /* setting the clock ends no run */
-    pthread_cond_init(&w->wake, &how);
-    pthread_condattr_destroy(&how);
-    (void)clock_gettime(CLOCK_MONOTONIC, &w->until);
-    w->until.tv_sec += s->most_seconds;
+    oq_os_cond_init(&w->wake);
+    w->until = oq_seconds() + s->most_seconds;
     if (pthread_create(&w->thread, NULL, wait_for_end, w) != 0) {
         w->api->ReleaseRunOptions(w->options);
         w->options = NULL;

@@ -4,6 +4,7 @@
 #include "base/os.h"
 
 #include "base/os/os_posix.h"
+#include "base/os_wait.h"
 
 #include <linux/openat2.h>
 #include <poll.h>
@@ -194,6 +195,20 @@ const char *oq_os_reason(int errnum, char *room, size_t cap) {
 #else
     return strerror_r(errnum, room, cap) == 0 ? room : "unknown error";
 #endif
+}
+
+void oq_os_cond_init(pthread_cond_t *c) {
+    pthread_condattr_t how;
+    pthread_condattr_init(&how);
+    pthread_condattr_setclock(&how, CLOCK_MONOTONIC);
+    pthread_cond_init(c, &how);
+    pthread_condattr_destroy(&how);
+}
+
+bool oq_os_cond_wait(pthread_cond_t *c, pthread_mutex_t *lock, double until) {
+    const time_t whole = (time_t)until;
+    const struct timespec at = {whole, (long)((until - (double)whole) * 1e9)};
+    return pthread_cond_timedwait(c, lock, &at) != ETIMEDOUT;
 }
 
 /* ---- isolation ---- */

@@ -4,6 +4,7 @@
 #include "base/os.h"
 
 #include "base/os/os_posix.h"
+#include "base/os_wait.h"
 
 #include <mach-o/dyld.h>
 #include <mach/mach.h>
@@ -167,4 +168,19 @@ void oq_os_arm_features(unsigned long bits[2]) {
 
 const char *oq_os_reason(int errnum, char *room, size_t cap) {
     return strerror_r(errnum, room, cap) == 0 ? room : "unknown error";
+}
+
+void oq_os_cond_init(pthread_cond_t *c) {
+    pthread_cond_init(c, NULL);
+}
+
+/* Such waits count from now on. */
+bool oq_os_cond_wait(pthread_cond_t *c, pthread_mutex_t *lock, double until) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    const double left = until - ((double)now.tv_sec + (double)now.tv_nsec * 1e-9);
+    if (left <= 0)
+        return false;
+    const struct timespec most = {(time_t)left, (long)((left - (double)(time_t)left) * 1e9)};
+    return pthread_cond_timedwait_relative_np(c, lock, &most) != ETIMEDOUT;
 }

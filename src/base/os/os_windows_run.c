@@ -2,6 +2,7 @@
  * os_windows_run.c — libraries, other programs and the machine on Windows. See os.h.
  */
 #include "base/os/os_windows.h"
+#include "base/os_wait.h"
 
 #include <bcrypt.h>
 #include <psapi.h>
@@ -266,4 +267,24 @@ void oq_os_quiet(oq_signals *was) {
 
 void oq_os_loud(const oq_signals *was) {
     (void)was;
+}
+
+void oq_os_cond_init(pthread_cond_t *c) {
+    pthread_cond_init(c, NULL);
+}
+
+/* The condition knows the time of day alone, so each wait is short, and the other clock decides. */
+bool oq_os_cond_wait(pthread_cond_t *c, pthread_mutex_t *lock, double until) {
+    struct timespec now;
+    FILETIME day;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    const double left = until - ((double)now.tv_sec + (double)now.tv_nsec * 1e-9);
+    if (left <= 0)
+        return false;
+    GetSystemTimeAsFileTime(&day); /* in units of 100 ns since 1601 */
+    const uint64_t since_1601 = (uint64_t)day.dwHighDateTime << 32 | day.dwLowDateTime;
+    const uint64_t end = since_1601 - 116444736000000000u + (uint64_t)(1e7 * (left < 1 ? left : 1));
+    const struct timespec at = {(time_t)(end / 10000000), (long)(end % 10000000 * 100)};
+    (void)pthread_cond_timedwait(c, lock, &at);
+    return true; /* woken, or not yet: the caller looks */
 }
