@@ -116,6 +116,28 @@ static double bits_of(const oq_tensor *t) {
     return t != NULL && oq_tensor_bytes(t, &bytes, NULL) == ONQ_OK ? 8.0 * (double)bytes : 0.0;
 }
 
+/* Zero points that are not integers may stand beside the operator, as a product with the sums of its
+ * input's blocks that is added to its output. */
+static const oq_tensor *offsets_of(const oq_index *ix, const oq_node *n) {
+    const oq_value *y = n->output.n == 1 ? oq_index_find(ix, n->output.v[0]) : NULL;
+    const oq_node *add = y != NULL && y->uses.n == 1 && y->uses.v[0].slot < 2
+                             ? ix->graph->node.v[y->uses.v[0].node]
+                             : NULL;
+    if (add == NULL || !oq_str_is(add->op_type, "Add"))
+        return NULL;
+    const oq_node *product = oq_index_producer(ix, oq_node_input(add, 1 - y->uses.v[0].slot));
+    if (product == NULL || !oq_str_is(product->op_type, "MatMul"))
+        return NULL;
+    const oq_node *sums = oq_index_producer(ix, oq_node_input(product, 0));
+    const oq_tensor *t = oq_index_constant(ix, oq_node_input(product, 1));
+    const int64_t block = oq_attr_int(n, "block_size", 0);
+    return sums != NULL && oq_str_is(sums->op_type, "ReduceSum") && t != NULL && t->dims.n == 2 &&
+                   block > 0 && t->dims.v[0] == oq_attr_int(n, "K", 0) / block &&
+                   t->dims.v[1] == oq_attr_int(n, "N", 0)
+               ? t
+               : NULL;
+}
+
 /* The weights of a packed operator, and the bits they take with their parameters. */
 static onq_code measure_packed(oq_summary_walk *w, const oq_index *ix, const oq_node *n,
                                oq_weight_only *o, onq_error *err) {
@@ -133,6 +155,7 @@ static onq_code measure_packed(oq_summary_walk *w, const oq_index *ix, const oq_
     o->stored = bits_of(q);
     for (size_t i = 2; i < 4; i++)
         o->stored += bits_of(oq_index_constant(ix, oq_node_input(n, i)));
+    o->stored += bits_of(offsets_of(ix, n));
     return ONQ_OK;
 }
 
