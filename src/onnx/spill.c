@@ -9,10 +9,7 @@
 
 onq_code oq_spill_begin(oq_spill *s, oq_model *m, onq_error *err) {
     *s = (oq_spill){.model = m};
-    char room[OQ_PATH_MAX];
-    const char *path = oq_path_join(&m->arena, oq_os_temp_root(room), "onq-weights");
-    OQ_TRY_ALLOC(path != NULL, err);
-    return oq_out_open(&s->out, &m->env->alloc, path, err);
+    return oq_out_open_temp(&s->out, &m->env->alloc, err);
 }
 
 onq_code oq_spill_put(oq_spill *s, oq_tensor *t, const void *p, uint64_t n, onq_error *err) {

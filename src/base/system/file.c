@@ -98,13 +98,18 @@ onq_code oq_file_borrow(oq_file *f, const onq_allocator *a, const char *name, co
     return ONQ_OK;
 }
 
+void oq_file_let_go(oq_file *f) {
+    if (!f->borrowed && f->handle != OQ_NO_HANDLE)
+        oq_os_close(f->handle);
+    f->handle = OQ_NO_HANDLE;
+}
+
 void oq_file_close(oq_file *f) {
     if (f->path == NULL)
         return;
     if (f->size != 0 && !f->borrowed)
         oq_os_unmap(f->p, f->size);
-    if (!f->borrowed)
-        oq_os_close(f->handle);
+    oq_file_let_go(f);
     oq_free(f->alloc, (void *)(uintptr_t)f->path, f->path_size);
     *f = (oq_file){.handle = OQ_NO_HANDLE, .alloc = f->alloc};
 }

@@ -45,6 +45,9 @@ onq_code oq_file_open(oq_file *f, const onq_allocator *a, const char *path, onq_
 onq_code oq_file_borrow(oq_file *f, const onq_allocator *a, const char *name, const void *p,
                         uint64_t n, onq_error *err);
 void oq_file_close(oq_file *f);
+/* Closes the file and keeps its mapping: a process may have only so many open. It cannot be checked
+ * or copied from afterwards. */
+void oq_file_let_go(oq_file *f);
 /* ONQ_E_READ if the file on disk is no longer as it was when opened. */
 onq_code oq_file_check(const oq_file *f, onq_error *err);
 /* True if `path` is this very file. */
@@ -98,6 +101,8 @@ typedef struct oq_out {
 /* Makes the temporary file. ONQ_E_WRITE if the folder or an existing target is not writable, or the
  * target is not a regular file. */
 onq_code oq_out_open(oq_out *o, const onq_allocator *a, const char *target, onq_error *err);
+/* An output that nobody is to keep, in the folder for such files; oq_out_take ends it. */
+onq_code oq_out_open_temp(oq_out *o, const onq_allocator *a, onq_error *err);
 /* An output that no folder gets: it lives in memory until oq_out_take ends it. `name` is for
  * messages. */
 onq_code oq_out_open_memory(oq_out *o, const onq_allocator *a, const char *name, onq_error *err);

@@ -191,6 +191,15 @@ done:
     return rc;
 }
 
+onq_code oq_out_open_temp(oq_out *o, const onq_allocator *a, onq_error *err) {
+    char room[OQ_PATH_MAX];
+    OQ_SCRATCH(scratch, a);
+    *o = (oq_out){0};
+    const char *path = oq_path_join(&scratch, oq_os_temp_root(room), "onq-weights");
+    OQ_TRY_ALLOC(path != NULL, err);
+    return oq_out_open(o, a, path, err);
+}
+
 onq_code oq_out_open_memory(oq_out *o, const onq_allocator *a, const char *name, onq_error *err) {
     *o = (oq_out){
         .alloc = a, .handle = OQ_NO_HANDLE, .folder = OQ_NO_HANDLE, .open = true, .memory = true};

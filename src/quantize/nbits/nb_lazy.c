@@ -16,8 +16,11 @@ struct oq_nb_lazy {
     oq_nb_task task;
     pthread_mutex_t lock; /* of what is waiting */
     bool kept;            /* what is waiting cannot be made again: it is copied, not taken */
+    oq_file file;         /* large parts that are kept wait there; p NULL: in memory */
     part parts[OQ_NB_PARTS];
 };
+
+#define LARGE (64u << 10) /* bytes of a weight whose parts are kept in a file */
 
 static void forget(oq_nb_lazy *z, uint8_t **made) {
     for (unsigned i = 0; i < OQ_NB_PARTS; i++)
@@ -61,6 +64,10 @@ static onq_code make_part(const oq_producer *self, uint8_t *out, onq_error *err)
     part *p = self->ctx;
     oq_nb_lazy *z = p->owner;
     const unsigned mine = (unsigned)(p - z->parts);
+    if (z->file.p != NULL) {
+        memcpy(out, p->producer.ready, self->size);
+        return ONQ_OK;
+    }
     pthread_mutex_lock(&z->lock);
     uint8_t *waiting = p->waiting;
     if (!z->kept)
@@ -90,6 +97,46 @@ const oq_nb_task *oq_nb_lazy_task(const oq_nb_lazy *z) {
     return &z->task;
 }
 
+/* ---- parts that are kept ---- */
+
+static uint64_t size_of(const oq_nb_lazy *z) {
+    uint64_t all = 0;
+    for (unsigned i = 0; i < OQ_NB_PARTS; i++)
+        all += z->parts[i].waiting != NULL ? z->task.size[i] : 0;
+    return all;
+}
+
+/* Moves what waits into a file without a name, whose pages the system may take back. */
+static onq_code move_to_file(oq_nb_lazy *z, onq_error *err) {
+    oq_out out;
+    OQ_TRY(oq_out_open_temp(&out, z->task.alloc, err));
+    onq_code rc = ONQ_OK;
+    for (unsigned i = 0; i < OQ_NB_PARTS && rc == ONQ_OK; i++)
+        if (z->parts[i].waiting != NULL)
+            rc = oq_out_write(&out, z->parts[i].waiting, z->task.size[i], err);
+    if (rc == ONQ_OK)
+        rc = oq_out_take(&out, &z->file, err);
+    else
+        oq_out_abort(&out);
+    if (rc != ONQ_OK)
+        z->file = (oq_file){0};
+    const uint8_t *at = z->file.p;
+    for (unsigned i = 0; i < OQ_NB_PARTS && rc == ONQ_OK; i++) {
+        part *p = &z->parts[i];
+        if (p->waiting == NULL)
+            continue;
+        oq_free(z->task.alloc, p->waiting, z->task.size[i]);
+        p->waiting = NULL;
+        p->producer.ready = at;
+        at += z->task.size[i];
+    }
+    if (rc == ONQ_OK) { /* a model has more weights than a process may have open files */
+        oq_file_let_go(&z->file);
+        oq_file_drop(&z->file, 0, z->file.size);
+    }
+    return rc;
+}
+
 onq_code oq_nb_lazy_make(oq_nb_lazy *z, const struct oq_nb_learned *learned, onq_error *err) {
     z->task.learned = learned;
     const onq_code rc = make_all(z, OQ_NB_PARTS, NULL, err);
@@ -97,6 +144,8 @@ onq_code oq_nb_lazy_make(oq_nb_lazy *z, const struct oq_nb_learned *learned, onq
     z->kept = rc == ONQ_OK;
     for (unsigned i = 0; i < OQ_NB_PARTS; i++)
         z->parts[i].producer.ready = z->kept ? z->parts[i].waiting : NULL;
+    if (rc == ONQ_OK && size_of(z) >= LARGE)
+        (void)move_to_file(z, NULL); /* where there is no room for it, memory serves */
     return rc;
 }
 
@@ -113,5 +162,7 @@ void oq_nb_lazy_release(oq_nb_lazy *z) {
     for (unsigned i = 0; i < OQ_NB_PARTS; i++)
         if (z->parts[i].waiting != NULL)
             oq_free(z->task.alloc, z->parts[i].waiting, z->task.size[i]);
+    if (z->file.p != NULL)
+        oq_file_close(&z->file);
     pthread_mutex_destroy(&z->lock);
 }
