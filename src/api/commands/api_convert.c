@@ -63,6 +63,7 @@ static const onq_option_info convert_rows[] = {
     OQ_FLAG("lossy", 0, "",
             "Convert also what has no exact counterpart; the summary says how far the outputs "
             "are from those of the input, in dB."),
+    /* Own sense: there are no names to check, and nothing is quantized. */
     OQ_FLAG("strict", 0, "", "Fail if nothing has to be converted."),
 };
 static const oq_opt_group convert_own = OQ_GROUP("Conversion", convert_rows);
