@@ -228,10 +228,11 @@ static bool depends_on_time(const job *j) {
     return strcmp(j->command, "auto") == 0 || strcmp(j->command, "bench") == 0;
 }
 
-/* "0.01 s", "3 ms", and what a key of JSON calls seconds. `before` are the n bytes of the line in
- * front of a number, `after` follows it. */
+/* "0.01 s", "3 ms", and what a key of JSON calls seconds or ms. `before` are the n bytes of the line
+ * in front of a number, `after` follows it. */
 static bool is_time(const char *before, size_t n, const char *after) {
-    if (memmem(before, n, "seconds", strlen("seconds")) != NULL)
+    if (memmem(before, n, "seconds", strlen("seconds")) != NULL ||
+        memmem(before, n, "ms\"", strlen("ms\"")) != NULL)
         return true;
     after += *after == ' ';
     after += *after == 'm';
