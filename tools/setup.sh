@@ -5,6 +5,8 @@
 #   runtime     build/runtime/libonnxruntime.so.VERSION and its licences, unpacked from the wheel of PyPI
 #   windows     a cross compiler for Windows (Debian packages), and that system's ONNX Runtime in build/windows
 #   wine        wine, which runs what was built for Windows
+#   older       build/runtimes/VERSION with an older runtime, which tests compare with
+#   runtimes    the same for every version of tools/wheels.txt
 #   aarch64     a cross compiler and qemu-user (Debian packages), and in build/aarch64 the libraries and the runtime of
 #               that architecture, and a qemu-user that runs it: root, runtime, qemu
 #
@@ -236,39 +238,53 @@ is_elf() { [ "$(head -c 4 -- "$1" 2>/dev/null | tr -d '\0' | od -An -c | tr -d '
 
 runtime_texts=(LICENSE ThirdPartyNotices.txt) # what may not be missing where the library is passed on
 
-runtime_complete() { # folder
+runtime_complete() { # folder, version
     local text
-    is_elf "$1/$runtime_name" || return 1
+    is_elf "$1/libonnxruntime.so.$2" || return 1
     for text in "${runtime_texts[@]}"; do [ -s "$1/$text" ] || return 1; done
 }
 
 # Puts the library and its licences into a folder: from build/venv, or from the wheel of an architecture.
-get_runtime() { # folder, architecture
-    local folder=$1 arch=$2 work package file
-    runtime_complete "$folder" && return 0
+get_runtime() { # folder, architecture, version (without: the one that onq is built for)
+    local folder=$1 arch=$2 version=${3:-$runtime_version} name work package file
+    name=libonnxruntime.so.$version
+    runtime_complete "$folder" "$version" && return 0
     mkdir -p "$folder"
     rm -rf "$folder"/unpack.*
     work=$(mktemp -d "$folder/unpack.XXXXXX") || fail "cannot write to $folder"
     # shellcheck disable=SC2064  # the value of now
     trap "rm -rf -- '$work'" EXIT
     package=("$venv"/lib/python3.*/site-packages/onnxruntime)
-    if [ "$arch" = "$(uname -m)" ] && [ -f "${package[0]}/capi/$runtime_name" ]; then
-        say "copying ONNX Runtime $runtime_version from $venv"
+    if [ "$arch" = "$(uname -m)" ] && [ -f "${package[0]}/capi/$name" ]; then
+        say "copying ONNX Runtime $version from $venv"
     else
-        say "downloading ONNX Runtime $runtime_version for $arch (wheel of PyPI, only $runtime_name is kept)"
+        say "downloading ONNX Runtime $version for $arch (wheel of PyPI, only $name is kept)"
         have python3 || fail "no python3 to download it with"
-        python3 tools/fetch-wheel.py onnxruntime "$arch" "$work" "onnxruntime/capi/$runtime_name" \
-            "${runtime_texts[@]/#/onnxruntime/}" || fail "cannot get ONNX Runtime $runtime_version for $arch"
+        python3 tools/fetch-wheel.py "onnxruntime==$version" "$arch" "$work" "onnxruntime/capi/$name" \
+            "${runtime_texts[@]/#/onnxruntime/}" || fail "cannot get ONNX Runtime $version for $arch"
         package=("$work/onnxruntime")
     fi
-    for file in "capi/$runtime_name" "${runtime_texts[@]}"; do
+    for file in "capi/$name" "${runtime_texts[@]}"; do
         cp -L -- "${package[0]}/$file" "$work/" || fail "cannot copy ${package[0]}/$file"
     done
-    is_elf "$work/$runtime_name" || fail "what came as ONNX Runtime is not a library"
-    for file in "$runtime_name" "${runtime_texts[@]}"; do
+    is_elf "$work/$name" || fail "what came as ONNX Runtime is not a library"
+    for file in "$name" "${runtime_texts[@]}"; do
         chmod 644 "$work/$file" && mv -f -- "$work/$file" "$folder/$file" || fail "cannot write to $folder"
     done
 }
+
+older_version=1.21.1 # the oldest with which minmax gives the same bytes
+
+# Where there is no network, tests that want it say so.
+stage_older() {
+    local version
+    for version in "$@"; do
+        (get_runtime "build/runtimes/$version" "$(uname -m)" "$version") ||
+            say "skipped: no ONNX Runtime $version; tests of older runtimes are left out"
+    done
+}
+
+all_versions() { awk -v arch="$(uname -m)" '$1 == "onnxruntime" && $3 == arch { print $2 }' tools/wheels.txt; }
 
 # ---- aarch64
 
@@ -363,6 +379,11 @@ for stage in "$@"; do
     runtime) get_runtime build/runtime "$(uname -m)" ;;
     windows) stage_windows ;;
     wine) stage_packages wine ;;
+    older) stage_older "$older_version" ;;
+    runtimes)
+        mapfile -t versions < <(all_versions)
+        stage_older "${versions[@]}"
+        ;;
     aarch64) stage_aarch64 ;;
     *) fail "no stage is called $stage" ;;
     esac
