@@ -23,8 +23,7 @@ static void note_tried(search *s, const char *what) {
     oq_buf_adds(&s->tried, what);
 }
 
-/* Which of two names in one folder to take: the later version, and the longer has the full one. */
-static bool is_better_name(const char *a, const char *b) {
+bool oq_ort_is_later(const char *a, const char *b) {
     while (*a != '\0' && *b != '\0') {
         if (isdigit((unsigned char)*a) && isdigit((unsigned char)*b)) {
             char *a_end, *b_end;
@@ -43,8 +42,7 @@ static bool is_better_name(const char *a, const char *b) {
     return *a != '\0';
 }
 
-/* "libonnxruntime.so", "libonnxruntime.so.1.31.1" */
-static bool is_library(const char *name) {
+bool oq_ort_is_library(const char *name) {
     const oq_str all = oq_str_of(name), stem = oq_str_of(oq_os_runtime.stem),
                  tail = oq_str_of(oq_os_runtime.tail);
     return all.n >= stem.n + tail.n && oq_str_starts(all, stem) && oq_str_ends(all, tail) &&
@@ -61,7 +59,7 @@ static onq_code find_in_folder(search *s, const char *folder, const char **out, 
         return ONQ_OK;
     char best[OQ_NAME_MAX + 1] = "";
     for (const char *name = oq_os_list_next(l); name != NULL; name = oq_os_list_next(l))
-        if (strlen(name) < sizeof best && is_library(name) && is_better_name(name, best))
+        if (strlen(name) < sizeof best && oq_ort_is_library(name) && oq_ort_is_later(name, best))
             memcpy(best, name, strlen(name) + 1);
     oq_os_list_close(l);
     if (best[0] == '\0')
@@ -73,8 +71,17 @@ static onq_code find_in_folder(search *s, const char *folder, const char **out, 
 static onq_code open_library(search *s, const char *path, onq_error *err) {
     char why[512];
     s->handle = oq_os_library(path, why, sizeof why);
-    if (s->handle == NULL)
+    if (s->handle == NULL) {
+        const char *machine = oq_library_machine(path);
+        if (machine != NULL && strcmp(machine, oq_library_here()) != 0)
+            return oq_fail(err, ONQ_E_RUNTIME,
+                           "ONNX Runtime '%s' cannot be loaded: it is a library for %s, and this "
+                           "onq is for %s",
+                           path, machine, oq_library_here());
+        if (machine == NULL && oq_os_may(path, OQ_MAY_READ))
+            return oq_fail(err, ONQ_E_RUNTIME, "'%s' cannot be loaded: it is no library", path);
         return oq_fail(err, ONQ_E_RUNTIME, "ONNX Runtime '%s' cannot be loaded: %s", path, why);
+    }
     s->path = path;
     return ONQ_OK;
 }
@@ -199,6 +206,12 @@ static onq_code take_table(search *s, oq_ort_api *api, onq_error *err) {
     const void *table = NULL;
     if (api->minor < 0 || api->minor >= OQ_ORT_API)
         table = base->get_api(OQ_ORT_API);
+    if (table == NULL && api->minor < 0)
+        return oq_fail(
+            err, ONQ_E_RUNTIME,
+            "ONNX Runtime %.40s in '%s' is too new: onq knows the functions of 1.x (it is "
+            "tested with " OQ_ORT_RELEASE_TEXT ")",
+            api->version != NULL ? api->version : "of an unknown version", s->path);
     if (table == NULL)
         return oq_fail(err, ONQ_E_RUNTIME,
                        "ONNX Runtime %s in '%s' is too old: onq needs " OQ_ORT_API_TEXT
