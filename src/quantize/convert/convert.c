@@ -143,7 +143,7 @@ static onq_code find_opset(void *ctx, oq_graph *g, onq_error *err) {
 static onq_code raise(oq_cv *cv, onq_error *err) {
     oq_model *m = cv->model;
     int64_t need = 0;
-    if (cv->job->to != OQ_TO_QDQ)
+    if (cv->job->to != OQ_TO_QDQ && cv->job->to != OQ_TO_BLOCKS)
         return ONQ_OK;
     OQ_TRY(oq_walk_graphs(m->proto->graph, find_opset, &need, err));
     if (need > cv->opset) {
@@ -159,6 +159,7 @@ static onq_code run(oq_cv *cv, onq_error *err) {
         [OQ_TO_QDQ] = {oq_cv_lift, NULL, NULL},
         [OQ_TO_QOPERATOR] = {oq_cv_to_qoperator, NULL, NULL},
         [OQ_TO_NBITS] = {oq_cv_to_nbits, NULL, NULL},
+        [OQ_TO_BLOCKS] = {oq_cv_to_blocks, NULL, NULL},
     };
     oq_model *m = cv->model;
     oq_model_touch(m);

@@ -12,6 +12,7 @@
  */
 #pragma once
 
+#include "onnx/graph.h"
 #include "onnx/model.h"
 #include "quantize/plan.h"
 
@@ -20,6 +21,7 @@ typedef enum oq_convert_to {
     OQ_TO_QDQ,
     OQ_TO_QOPERATOR,
     OQ_TO_NBITS,
+    OQ_TO_BLOCKS, /* DequantizeLinear in blocks in place of packed weights; all else stays */
 } oq_convert_to;
 
 /* What becomes of the bounds of a quantized tensor, when it is float again. */
@@ -36,6 +38,9 @@ typedef struct oq_convert_job {
     oq_convert_clips clips;
     bool lossy;    /* convert also what has no exact counterpart */
     bool partial;  /* what has no operator in the new form keeps its pairs */
+    /* To blocks: which nodes; NULL: all that can. */
+    bool (*takes)(const void *ctx, const oq_index *ix, const oq_node *n);
+    const void *takes_ctx;
     oq_plan *plan; /* filled: a row for each node that was converted, and for each tensor that has
                     * parameters */
 

@@ -546,3 +546,18 @@ onq_code oq_cv_lift_weights(oq_cv_scope *s, uint32_t at, bool *done, onq_error *
         }
     return ONQ_OK;
 }
+
+onq_code oq_cv_to_blocks(oq_cv_scope *s, onq_error *err) {
+    for (uint32_t i = 0; i < s->graph->node.n; i++) {
+        oq_node *n = s->graph->node.v[i];
+        const oq_convert_job *job = s->cv->job;
+        bool done = false;
+        const bool known =
+            oq_str_is(n->op_type, "MatMulNBits") || oq_str_is(n->op_type, "GatherBlockQuantized");
+        if (known && (job->takes == NULL || job->takes(job->takes_ctx, &s->index, n)))
+            OQ_TRY(oq_cv_lift_weights(s, i, &done, err));
+        if (!done)
+            OQ_TRY(oq_cv_emit(s, n, err));
+    }
+    return ONQ_OK;
+}
