@@ -13,7 +13,7 @@ CTEST := ctest --parallel $(JOBS) --output-on-failure --no-tests=error
 
 .DEFAULT_GOAL := all
 .NOTPARALLEL:
-.PHONY: all setup demo quick test check fuzz coverage bench debug wheel wheels windows check-windows dist tarball deb packages install uninstall format \
+.PHONY: all setup demo quick test check check-runtimes fuzz coverage bench debug wheel wheels windows check-windows dist tarball deb packages install uninstall format \
         clean distclean help
 
 all: ## build the release: build/onq, build/libonq.so, build/libonq.a
@@ -34,7 +34,7 @@ quick: ## tests one runs while writing: no Python, no sanitizers
 	@$(CTEST) --test-dir build -L quick
 
 test: ## everything that must pass: quick, sanitizers, installation, parity with the reference, pages in a browser
-	@$(SETUP) build mpi test pages venv runtime
+	@$(SETUP) build mpi test pages venv runtime older
 	@$(BUILD) release -DONQ_TESTS=ON -DONQ_WERROR=ON
 	@$(BUILD) asan -DONQ_TESTS=ON
 	@tools/test.sh build/all
@@ -42,6 +42,11 @@ test: ## everything that must pass: quick, sanitizers, installation, parity with
 check: ## test, and thread sanitizer, clang, lint, valgrind, fuzzing, coverage, aarch64, packages
 	@$(SETUP) build mpi test pages venv runtime check
 	@tools/check.sh
+
+check-runtimes: ## what --for_runtime writes, run in versions 1.19 to 1.31 of ONNX Runtime (fetches them)
+	@$(SETUP) build runtime runtimes
+	@$(BUILD) release product
+	@tools/check-runtimes.sh
 
 fuzz: ## libFuzzer on everything that reads bytes, TIME seconds over all targets
 	@$(SETUP) build check
@@ -110,4 +115,4 @@ distclean: ## remove build/ whole
 
 help: ## this list
 	@echo "make TARGET [PREFIX=DIR] [JOBS=N] [TIME=SECONDS]"
-	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r t h; do printf '  %-13s %s\n' "$$t" "$$h"; done
+	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r t h; do printf '  %-14s %s\n' "$$t" "$$h"; done

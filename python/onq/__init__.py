@@ -8,6 +8,7 @@ runs faster, and writes the same model (docs/PYTHON.md has the figures and the e
     onq.debug(a, b, reader)     where a quantized model loses accuracy; shows a report in a notebook
     onq.auto(model, ...)        looks for the best quantized model by itself
     onq.convert(model, to=...)  a quantized model in another form; onq.dequantize(model): as float
+    onq.verify(model, ...)      whether a model loads, runs and computes the same in several versions of ONNX Runtime
     onq.as_onnxruntime()        puts onq.quantization in the place of onnxruntime.quantization, for a while or for good
     onq.isolated()              what is called inside `with` runs in a process of its own, for models not trusted
     onq.quantize(model, ...)    the four modes of the first quantization tool, ModelProto in and out
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING
 from . import errors
 from ._isolation import isolated
 from ._library import version as _version
-from ._tools import Chosen, Converted, Debugged, Difference, Inspected, auto, convert, debug, dequantize, diff, inspect
+from ._tools import Chosen, Converted, Debugged, Difference, Inspected, Verified, auto, convert, debug, dequantize, diff, inspect, verify
 from .errors import OnqError
 from .legacy import QuantizationMode, quantize
 
@@ -51,6 +52,7 @@ __all__ = [
     "Inspected",
     "OnqError",
     "QuantizationMode",
+    "Verified",
     "as_onnxruntime",
     "auto",
     "convert",
@@ -61,4 +63,5 @@ __all__ = [
     "inspect",
     "isolated",
     "quantize",
+    "verify",
 ]

@@ -142,20 +142,22 @@ class Converted(_Answer):
         self.model = model
 
 
-def convert(model: Model, output: str | os.PathLike[str] | None = None, *, to: str, **options: Any) -> Converted:
+def convert(model: Model, output: str | os.PathLike[str] | None = None, *, to: str | None = None, **options: Any) -> Converted:
     """Turns a quantized model into another form, or into float.
 
     Args:
         model: the quantized model, a path or a ModelProto.
         output: the file to write; None keeps the result in memory (`model` of what is returned).
-        to: "float", "float16", "float32", "qdq", "qoperator" or "nbits".
+        to: "float", "float16", "float32", "qdq", "qoperator" or "nbits". None: the form that it has, where
+            `for_runtime` is given.
         **options: further options of `onq convert`, by name, as `ranges="ranges.json"`.
     """
     with Job("convert") as job:
         job.set_model("input", model)
         path = job.folder() / "converted.onnx" if output is None else output
         job.set("output", os.fsdecode(path))
-        job.set("to", to)
+        if to is not None:
+            job.set("to", to)
         job.set_all(options)
         result = job.run()
         return Converted(result, onnx_package().load(path) if output is None else None)
@@ -164,6 +166,36 @@ def convert(model: Model, output: str | os.PathLike[str] | None = None, *, to: s
 def dequantize(model: Model, output: str | os.PathLike[str] | None = None, **options: Any) -> Converted:
     """Turns a quantized model into a float one: `convert` to "float"."""
     return convert(model, output, to="float", **options)
+
+
+class Verified(_Answer):
+    """What `verify` found, a row of `data["runtimes"]` for each runtime; true where all of them are good."""
+
+    def __bool__(self) -> bool:
+        return bool(self.data["good"])
+
+
+def verify(
+    model: Model, data: object = None, *, float_model: Model | None = None, onnxruntime: Any = None, **options: Any
+) -> Verified:
+    """Loads and runs a model in one or several versions of ONNX Runtime.
+
+    Args:
+        model: a path or a ModelProto.
+        data: samples: an object with get_next, or a source as `onq verify --data` takes it.
+        float_model: the model before quantization, whose outputs the others are compared with.
+        onnxruntime: libraries, or folders of them; the runtime that onq uses without.
+        **options: further options of `onq verify`, by name.
+    """
+    with Job("verify") as job:
+        job.set_model("operand", model)
+        if float_model is not None:
+            job.set_model("float_model", float_model)
+        _set_samples(job, data)
+        if onnxruntime is not None:
+            job.add("onnxruntime", [onnxruntime] if isinstance(onnxruntime, (str, os.PathLike)) else onnxruntime)
+        job.set_all(options)
+        return Verified(job.run())
 
 
 def debug(float_model: Model, quantized_model: Model, data_reader: object = None, **options: Any) -> Debugged:

@@ -189,7 +189,10 @@ onq_code oq_job_source(oq_job *job, const oq_model *m, oq_source **out, onq_erro
 }
 
 onq_code oq_job_engine(oq_job *job, oq_engine **out, onq_error *err) {
-    return oq_ort_open(job->env, oq_opt_str(job->opts, "onnxruntime"), out, err);
+    const oq_opt_value *v = oq_opt_get(job->opts, "onnxruntime");
+    const bool several = v->row->type == ONQ_OPT_LIST; /* the first of them */
+    const char *path = several ? (v->list.n > 0 ? v->list.v[0].p : NULL) : v->text.p;
+    return oq_ort_open(job->env, path, out, err);
 }
 
 void oq_job_resources(const oq_job *job, oq_cal_options *o) {

@@ -8,6 +8,7 @@
 #include "engine/engine.h"
 #include "samples/language.h"
 #include "samples/record.h"
+#include "samples/source.h"
 
 typedef enum oq_verify_end {
     OQ_VERIFY_GOOD = 0,
@@ -29,6 +30,7 @@ typedef struct oq_verdict {
     oq_str output;       /* its name, a view of the model */
     size_t n_outputs;    /* compared */
     size_t n_runs;       /* of the record */
+    double seconds;      /* of the fastest of them */
     uint64_t rows, same; /* of the first output that has rows of scores: how many, and how many have
                           * their largest where float has it */
     size_t n_states;     /* outputs that are states, and not judged */
@@ -41,6 +43,10 @@ typedef struct oq_verdict {
  * (memory, a cancelled job, a file that cannot be read). */
 onq_code oq_verify(oq_engine *e, const oq_session_options *how, const oq_record *r, oq_verdict *v,
                    onq_error *err);
+
+/* Fills the record with runs of a model, as `how` says, on the first samples of the source. */
+onq_code oq_verify_record(oq_engine *e, const oq_session_options *how, oq_source *source,
+                          oq_record *r, onq_error *err);
 
 /* "does not load", "does not run", ... */
 const char *oq_verify_text(oq_verify_end end);

@@ -3,6 +3,7 @@
  * does not take.
  */
 #include "base/os.h"
+#include "base/system/file.h"
 #include "engine/ort_api.h"
 
 #include <errno.h>
@@ -67,6 +68,10 @@ onq_code oq_ort_list(oq_arena *arena, const char *path, oq_strs *out, onq_error 
 /* ---- what a file is ---- */
 
 const char *oq_library_here(void) {
+    if (strcmp(oq_os_runtime.tail, ".dll") == 0)
+        return "Windows";
+    if (strcmp(oq_os_runtime.tail, ".dylib") == 0)
+        return "macOS";
 #if defined(__x86_64__)
     return "x86-64";
 #elif defined(__aarch64__)
@@ -97,8 +102,7 @@ const char *oq_library_machine(const char *path) {
     }
     if (memcmp(head, "MZ", 2) == 0)
         return "Windows";
-    if (n == sizeof head &&
-        (memcmp(head, "\xcf\xfa\xed\xfe", 4) == 0 || memcmp(head, "\xca\xfe\xba\xbe", 4) == 0))
+    if (memcmp(head, "\xcf\xfa\xed\xfe", 4) == 0 || memcmp(head, "\xca\xfe\xba\xbe", 4) == 0)
         return "macOS";
     return NULL;
 }

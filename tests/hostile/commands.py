@@ -81,6 +81,9 @@ COMMANDS = {
     "debug-weights": Row("debug --float_model good.onnx --qdq_model m.onnx", ("model",), (), model=False),
     "debug-data": Row(f"debug --float_model good.onnx --qdq_model m.onnx {DATA}", ("model",), (), model=False),
     "run": Row("run m.onnx --data SAMPLES -o outputs", ("model", "samples"), ("outputs",), model=False),
+    "verify": Row("verify m.onnx --data SAMPLES", ("model", "samples"), (), model=False),
+    "verify-float": Row("verify good.onnx --float_model m.onnx --data random:2", ("model",), (), model=False),
+    "for-runtime": Row(f"convert {QUANTIZE} --for_runtime 1.20", ("model",)),
     "bench": Row("bench m.onnx good.onnx --data SAMPLES --runs 1", ("model", "samples"), (), model=False),
     "auto": Row(f"auto {QUANTIZE} --data SAMPLES --time_limit 3 --limit 4", SAMPLES),
     "command line": Row("", ("words",), ("out.onnx", "out.onnx.data", "ranges.json", "outputs", "report.html"), model=False),
@@ -90,7 +93,7 @@ COMMANDS = {
 BARE = {
     "inspect": "m.onnx", "diff": "m.onnx good.onnx", "dynamic": QUANTIZE, "static": f"{QUANTIZE} {DATA}", "qat": QUANTIZE, "legacy": QUANTIZE,
     "preprocess": QUANTIZE, "nbits": QUANTIZE, "bnb4": QUANTIZE, "convert": f"{QUANTIZE} --to float", "dequantize": QUANTIZE, "calibrate": f"-i m.onnx -o ranges.json {DATA}",
-    "debug": "--float_model m.onnx --qdq_model good.onnx", "run": f"m.onnx {DATA}", "bench": f"m.onnx {DATA} --runs 1", "auto": f"{QUANTIZE} {DATA} --time_limit 1",
+    "debug": "--float_model m.onnx --qdq_model good.onnx", "run": f"m.onnx {DATA}", "verify": f"m.onnx {DATA}", "bench": f"m.onnx {DATA} --runs 1", "auto": f"{QUANTIZE} {DATA} --time_limit 1",
     "ops": "",
 }
 

@@ -384,6 +384,24 @@ def test_convert(cnn, tmp_path):
         onq.convert(quantized, to="nonsense")
 
 
+def test_verify(cnn, tmp_path):
+    quantized = tmp_path / "q.onnx"
+    onq.quantization.quantize_dynamic(cnn, quantized)
+    found = onq.verify(quantized, "random:2", float_model=cnn)
+    assert found and len(found["runtimes"]) == 1 and found["runtimes"][0]["sqnr"] > 10
+    assert onq.verify(onnx.load(quantized))
+    new = onnx.load(quantized)
+    new.opset_import[0].version = 99
+    assert not onq.verify(new)
+    (tmp_path / "none.so").write_bytes(b"nothing")
+    with pytest.raises(onq.OnqError, match="it is no library"):
+        onq.verify(quantized, onnxruntime=tmp_path / "none.so")
+    both = onq.verify(quantized, onnxruntime=[tmp_path / "none.so", found["runtimes"][0]["runtime"]])
+    assert not both and [row["good"] for row in both["runtimes"]] == [False, True]
+    old = onq.convert(quantized, for_runtime="1.20")
+    assert old["for_runtime"]["version"].startswith("1.20") and old.model is not None
+
+
 def test_inspect_and_diff(cnn, tmp_path):
     found = onq.inspect(cnn)
     assert found["operators"]["Conv"] == 1 and "Conv" in str(found)

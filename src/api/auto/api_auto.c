@@ -133,6 +133,8 @@ static onq_code read_options(oq_auto *a, onq_error *err) {
     oq_tune *t = &a->tune;
     if (evaluate != NULL && strstr(evaluate, "{model}") == NULL)
         return oq_fail(err, ONQ_E_OPTION, "--evaluate: '%.200s' has no {model}", evaluate);
+    const oq_runtime *runtime = NULL;
+    OQ_TRY(oq_for_runtime_read(a->job, &runtime, err));
     OQ_TRY(read_targets(a, err));
     OQ_TRY(read_allowed(a, err));
     t->prefer = OQ_CHOSEN(o, "prefer", oq_prefer, PREFERENCES);
@@ -347,7 +349,10 @@ static onq_code save(oq_auto *a, onq_error *err) {
                                      .attributes = true};
     oq_model *m = NULL;
     OQ_TRY(oq_model_open(a->job->env, a->path, &a->tune.open, &m, err));
-    const onq_code rc = oq_job_save(a->job, "output", m, &options, NULL, err);
+    /* A candidate that was made is as that version wants it; float as given may not be. */
+    onq_code rc = oq_for_runtime_fit(a->job, m, &a->fitted, err);
+    if (rc == ONQ_OK)
+        rc = oq_job_save(a->job, "output", m, &options, NULL, err);
     oq_model_free(m);
     return rc;
 }
@@ -452,6 +457,7 @@ static onq_code answer(oq_auto *a, onq_error *err) {
     if (oq_opt_is_set(o, "report"))
         OQ_TRY(oq_auto_write_report(a, oq_opt_str(o, "report"), err));
     oq_auto_text(a);
+    oq_for_runtime_tell(a->job, &a->fitted);
     oq_auto_json(a, &a->job->json);
     return ONQ_OK;
 }

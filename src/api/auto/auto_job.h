@@ -6,6 +6,7 @@
 
 #include "api/bench/labels.h"
 #include "api/options/command.h"
+#include "api/quantizing/for_runtime.h"
 #include "prepare/channels/channel_stats.h"
 #include "tune/tune.h"
 
@@ -49,7 +50,8 @@ typedef struct oq_auto {
     bool late;      /* a command inside was ended for want of time */
     bool finishing; /* the answer is made, however long it takes */
     oq_candidate *chosen, *nearest;
-    const char *path; /* the model that is written */
+    oq_runtime_fitted fitted; /* --for_runtime */
+    const char *path;         /* the model that is written */
     bool reached;
     uint64_t needed; /* samples, where too few are all that lacks */
     double seconds;

@@ -46,21 +46,24 @@ static void add_commands(const oq_auto *a, const oq_recipe *r, const char *outpu
     oq_recipe_text(r, input, output, out);
 }
 
-static void add_copy(oq_buf *out, const char *from, const char *to) {
-    oq_buf_adds(out, "cp ");
+static void add_copy(const oq_auto *a, oq_buf *out, const char *from, const char *to) {
+    const bool rewritten = oq_opt_is_set(a->job->opts, "for_runtime");
+    oq_buf_adds(out, rewritten ? "onq convert -i " : "cp ");
     oq_buf_add_exact_word(out, oq_str_of(from));
-    oq_buf_addc(out, ' ');
+    oq_buf_adds(out, rewritten ? " -o " : " ");
     oq_buf_add_exact_word(out, oq_str_of(to));
 }
 
 void oq_auto_commands(const oq_auto *a, const oq_candidate *c, oq_buf *out) {
     const bool copied = c->recipe.command == NULL || c == a->tune.rival_found;
     if (copied)
-        add_copy(out, c == a->tune.rival_found ? a->tune.rival : input_path(a), output_path(a));
+        add_copy(a, out, c == a->tune.rival_found ? a->tune.rival : input_path(a), output_path(a));
     else
         add_commands(a, &c->recipe, output_path(a), out);
     if (!copied && oq_opt_flag(a->job->opts, "use_external_data_format"))
         oq_buf_adds(out, " --use_external_data_format");
+    if (oq_opt_is_set(a->job->opts, "for_runtime"))
+        oq_buf_addf(out, " --for_runtime %s", oq_opt_str(a->job->opts, "for_runtime"));
     oq_buf_addc(out, '\n');
 }
 

@@ -16,8 +16,8 @@
 #include "quantize/override/encodings.h"
 
 /* clang-format off */
-/* These are float first, and then that. */
-enum { TO_FLOAT16 = OQ_TO_NBITS + 1, TO_FLOAT32 };
+/* These are float first, and then that; or nothing but what --for_runtime needs. */
+enum { TO_FLOAT16 = OQ_TO_BLOCKS + 1, TO_FLOAT32, TO_SAME };
 
 #define FORMS(ROW)                    \
     ROW("float", OQ_TO_FLOAT)         \
@@ -47,7 +47,8 @@ static const onq_option_info form_rows[] = {
             "except for the types of inputs and outputs; qdq: DequantizeLinear and "
             "QuantizeLinear around float operators; qoperator: QLinearConv and other operators of "
             "integers in place of such pairs; nbits: MatMulNBits and GatherBlockQuantized in place "
-            "of weights that are dequantized in blocks."),
+            "of weights that are dequantized in blocks. With --for_runtime it may be left out: "
+            "then only what that version needs is changed."),
     OQ_FLAG("partial", 0, "",
             "To qoperator and nbits: a node that has no such operator keeps its pairs, which "
             "compute the same, instead of being an error."),
@@ -86,7 +87,8 @@ typedef struct run {
     oq_quant q;
     oq_convert_job convert;
     const char *to;
-    int real; /* TO_FLOAT16 or TO_FLOAT32 at the end; or 0 */
+    int real;  /* TO_FLOAT16 or TO_FLOAT32 at the end; or 0 */
+    bool same; /* the form is kept, as far as --for_runtime lets it */
     oq_half_report halved;
     oq_single_report singled;
 } run;
@@ -101,6 +103,8 @@ static onq_code convert(void *ctx, onq_error *err) {
                           .lossy = asked.lossy,
                           .partial = asked.partial,
                           .plan = &r->q.plan};
+    if (r->same)
+        return ONQ_OK;
     OQ_TRY(oq_convert_run(c, err));
     if (r->real == 0)
         return ONQ_OK;
@@ -210,6 +214,17 @@ static void tell_outputs(const run *r) {
         oq_buf_addf(&job->text, "the outputs are %.1f dB from those of the input%s\n", v->sqnr, on);
 }
 
+static void tell_form(const run *r) {
+    const oq_convert_job *c = &r->convert;
+    oq_buf *text = &r->q.job->text;
+    oq_buf_addf(text, "to %s: %zu quantized operator%s replaced", r->to, c->n_operators,
+                OQ_NOUN_S(c->n_operators));
+    if (c->to == OQ_TO_FLOAT)
+        oq_buf_addf(text, ", %zu nodes of pairs removed, %zu constants dequantized", c->n_pairs,
+                    c->n_weights);
+    oq_buf_adds(text, "\n");
+}
+
 static void tell(const run *r, double seconds) {
     oq_job *job = r->q.job;
     const oq_convert_job *c = &r->convert;
@@ -225,20 +240,17 @@ static void tell(const run *r, double seconds) {
     oq_jw_uint(&job->json, "lossy", c->n_lossy);
     oq_jw_real(&job->json, "seconds", seconds);
     oq_jw_uint(&job->json, "size_before", r->q.size_before);
-    oq_buf_addf(&job->text, "to %s: %zu quantized operator%s replaced", r->to, c->n_operators,
-                OQ_NOUN_S(c->n_operators));
-    if (c->to == OQ_TO_FLOAT)
-        oq_buf_addf(&job->text, ", %zu nodes of pairs removed, %zu constants dequantized",
-                    c->n_pairs, c->n_weights);
-    oq_buf_adds(&job->text, "\n");
+    if (!r->same)
+        tell_form(r);
     if (r->real == TO_FLOAT16)
         oq_buf_addf(&job->text, "%zu weights and %zu nodes in float16\n", r->halved.n_weights,
                     r->halved.n_nodes);
     if (r->real == TO_FLOAT32)
-        oq_buf_addf(&job->text,
-                    "%zu constants are float32 now, %zu Casts between floats removed, %zu inputs and "
-                    "outputs keep their type\n",
-                    r->singled.n_weights, r->singled.n_casts, r->singled.n_ends);
+        oq_buf_addf(
+            &job->text,
+            "%zu constants are float32 now, %zu Casts between floats removed, %zu inputs and "
+            "outputs keep their type\n",
+            r->singled.n_weights, r->singled.n_casts, r->singled.n_ends);
     if (c->n_clips > 0)
         oq_buf_addf(&job->text, "%zu Relu or Clip restored\n", c->n_clips);
     if (c->n_kept > 0)
@@ -247,7 +259,8 @@ static void tell(const run *r, double seconds) {
                     "model keep their types\n",
                     c->n_kept, OQ_VERB_S(c->n_kept));
     if (c->n_stay > 0)
-        oq_buf_addf(&job->text, "%zu node%s keep%s their pairs: there is no such operator for them\n",
+        oq_buf_addf(&job->text,
+                    "%zu node%s keep%s their pairs: there is no such operator for them\n",
                     c->n_stay, OQ_NOUN_S(c->n_stay), OQ_VERB_S(c->n_stay));
     if (c->n_lossy > 0)
         oq_buf_addf(&job->text, "%zu not exact, the first is '%.*s': %s\n", c->n_lossy,
@@ -266,7 +279,7 @@ static void tell(const run *r, double seconds) {
 /* A model that has nothing to convert is written as it is. */
 static onq_code judge_unchanged(const run *r, onq_error *err) {
     const oq_job *job = r->q.job;
-    if (!is_unchanged(r))
+    if (r->same || !is_unchanged(r)) /* the line of --for_runtime says it */
         return ONQ_OK;
     if (oq_opt_flag(job->opts, "strict"))
         return oq_fail(err, ONQ_E_UNSUPPORTED, "nothing in it has to be converted to %s (--strict)",
@@ -327,10 +340,11 @@ static onq_code run_steps(run *r, onq_error *err) {
 }
 
 static onq_code run_to(oq_job *job, int to, const char *name, onq_error *err) {
-    run r = {.to = name, .real = to > OQ_TO_NBITS ? to : 0};
+    run r = {
+        .to = name, .real = to == TO_FLOAT16 || to == TO_FLOAT32 ? to : 0, .same = to == TO_SAME};
     oq_quant_init(&r.q, job, name, convert, &r);
     r.q.fixed_ranges = true;
-    r.convert.to = r.real != 0 ? OQ_TO_FLOAT : (oq_convert_to)to;
+    r.convert.to = r.real != 0 || r.same ? OQ_TO_FLOAT : (oq_convert_to)to;
     r.convert.clips = OQ_CHOSEN(job->opts, "clips", oq_convert_clips, CLIPS);
     r.convert.lossy = oq_opt_flag(job->opts, "lossy");
     r.convert.partial = oq_opt_has(job->opts, "partial") && oq_opt_flag(job->opts, "partial");
@@ -340,6 +354,8 @@ static onq_code run_to(oq_job *job, int to, const char *name, onq_error *err) {
 }
 
 static onq_code run_convert(oq_job *job, onq_error *err) {
+    if (!oq_opt_is_set(job->opts, "to"))
+        return run_to(job, TO_SAME, "the same form", err);
     return run_to(job, OQ_CHOSEN(job->opts, "to", int, FORMS), oq_opt_str(job->opts, "to"), err);
 }
 
@@ -357,7 +373,8 @@ const oq_command oq_command_convert = {
     .required = "input output|dry_run to|from_plan",
     .decides = {&form_own, &convert_own},
     .groups = {&oq_group_input, &oq_group_output, &form_own, &convert_own, &files_own,
-               &oq_group_plan, &oq_group_data, &oq_group_runtime, &oq_group_verify, &oq_group_general},
+               &oq_group_plan, &oq_group_data, &oq_group_runtime, &oq_group_verify,
+               &oq_group_general},
     .run = run_convert,
 };
 
@@ -368,7 +385,6 @@ const oq_command oq_command_dequantize = {
     .required = "input output|dry_run",
     .decides = {&convert_own},
     .groups = {&oq_group_input, &oq_group_output, &convert_own, &files_own, &oq_group_plan,
-               &oq_group_data,
-               &oq_group_runtime, &oq_group_verify, &oq_group_general},
+               &oq_group_data, &oq_group_runtime, &oq_group_verify, &oq_group_general},
     .run = run_dequantize,
 };

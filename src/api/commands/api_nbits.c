@@ -539,7 +539,8 @@ static onq_code run_steps(run *r, onq_code (*options)(run *r, onq_error *err), o
     warn_of_rest(r);
     if (r->auto_level)
         OQ_TRY(oq_nb_choose_level(&r->q, &r->config, &r->made, err));
-    OQ_TRY(oq_nb_forecast(&r->q, &r->config, &r->made, err));
+    if (r->q.fitted.form == NULL) /* it is about the form that was made first */
+        OQ_TRY(oq_nb_forecast(&r->q, &r->config, &r->made, err));
     OQ_TRY(tell_import(r, err));
     OQ_TRY(oq_quant_end(&r->q, err));
     oq_nb_tell_floats(&r->q, &r->config, &r->made);

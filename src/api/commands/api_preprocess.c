@@ -5,6 +5,7 @@
  */
 #include "api/options/choices.h"
 #include "api/options/command.h"
+#include "api/quantizing/for_runtime.h"
 #include "api/quantizing/quant_config.h"
 #include "api/quantizing/rewriting.h"
 #include "api/quantizing/sound.h"
@@ -100,6 +101,7 @@ typedef struct run {
     size_t n_fused; /* by --fuse */
     size_t nodes_before, nodes_after;
     double seconds_symbolic;
+    oq_runtime_fitted fitted; /* --for_runtime */
 } run;
 
 /* ---- options ---- */
@@ -158,6 +160,8 @@ static onq_code check_qnn(run *r, onq_error *err) {
 
 static onq_code check_options(run *r, onq_error *err) {
     const onq_options *o = r->job->opts;
+    const oq_runtime *runtime = NULL;
+    OQ_TRY(oq_for_runtime_read(r->job, &runtime, err));
     r->optimizer = OQ_CHOSEN(o, "optimizer", int, OPTIMIZERS);
     if (oq_opt_flag(o, "skip_optimization")) {
         if (oq_opt_is_set(o, "optimizer") && r->optimizer != BY_NONE)
@@ -377,6 +381,7 @@ static onq_code prepare(run *r, onq_error *err) {
 static onq_code save(run *r, onq_error *err) {
     const onq_options *o = r->job->opts;
     const oq_save_options so = save_options(r);
+    OQ_TRY(oq_for_runtime_fit(r->job, r->m, &r->fitted, err));
     if (oq_opt_flag(o, "verify")) {
         OQ_TRY(engine_of(r, err));
         OQ_TRY(oq_engine_verify(r->engine, r->m, err));
@@ -446,6 +451,7 @@ static void tell(const run *r, double seconds) {
     if (r->symbolic)
         oq_jw_real(&job->json, "seconds_symbolic", r->seconds_symbolic);
     oq_buf_addf(&job->text, " in %.2f s\n", seconds);
+    oq_for_runtime_tell(job, &r->fitted);
 }
 
 static onq_code run_steps(run *r, onq_error *err) {

@@ -65,6 +65,10 @@ static const onq_option_info output[] = {
     OQ_FLAG("use_external_data_format", 0, "",
             "Write the weights to a separate file next to the model. Above 2 GB this happens "
             "automatically."),
+    OQ_TEXT("for_runtime", 0, "", "", "VERSION",
+            "Write what this version of ONNX Runtime can run, such as 1.20: an older opset and IR, "
+            "and weights of few bits in another form, from a table of what versions 1.19 to 1.31 "
+            "can run. A model that has no such form is refused, with the node and the reason."),
 };
 const oq_opt_group oq_group_output = OQ_GROUP("Output", output);
 
@@ -91,8 +95,7 @@ static const onq_option_info data[] = {
             ".tar file, exec:COMMAND (the output of a program), - (standard input), or "
             "random:N[:SEED]. Default: the test_data_set_* folders next to the model."),
     OQ_INT("limit", 0, "", "", "1..", "N", "Stop after N samples."),
-    OQ_INT("hold_out", 0, "", "", "2..", "N",
-           "Leave out every Nth sample."),
+    OQ_INT("hold_out", 0, "", "", "2..", "N", "Leave out every Nth sample."),
     OQ_ROW_DIM(""),
     OQ_LIST("carry", 0, "", "OUT=IN",
             "An output that goes into an input at the next step of a sequence: a state. OUT is a "
@@ -141,6 +144,8 @@ static const onq_option_info runtime[] = {
            "With --isolate: seconds after which that process is terminated."),
 };
 const oq_opt_group oq_group_runtime = OQ_GROUP("Runtime", runtime);
+/* For `verify`, which takes several libraries. */
+const oq_opt_group oq_group_runtime_rest = {"Runtime", runtime + 1, OQ_COUNT(runtime) - 1};
 
 static const onq_option_info plan_rows[] = {
     OQ_ROW_PLAN,

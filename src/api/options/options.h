@@ -56,18 +56,19 @@ typedef struct oq_opt_group {
     { title, rows, OQ_COUNT(rows) }
 
 /* Groups that several commands have (option_groups.c). */
-extern const oq_opt_group oq_group_general;   /* quiet verbose json threads help */
-extern const oq_opt_group oq_group_verify;    /* verify no_verify check target */
-extern const oq_opt_group oq_group_input;     /* input data_root */
-extern const oq_opt_group oq_group_output;    /* output use_external_data_format */
-extern const oq_opt_group oq_group_data;      /* data limit dim image_* */
-extern const oq_opt_group oq_group_resources; /* memory jobs fast, of a calibration */
-extern const oq_opt_group oq_group_jobs;      /* memory jobs, of other runs */
-extern const oq_opt_group oq_group_runtime;   /* onnxruntime provider custom_ops isolate... */
-extern const oq_opt_group oq_group_plan;      /* plan dry_run from_plan */
-extern const oq_opt_group oq_group_select;    /* op_types_to_quantize nodes_to_* strict */
-extern const oq_opt_group oq_group_rewrite;   /* rewrite */
-extern const oq_opt_group oq_group_extra;     /* extra */
+extern const oq_opt_group oq_group_general;      /* quiet verbose json threads help */
+extern const oq_opt_group oq_group_verify;       /* verify no_verify check target */
+extern const oq_opt_group oq_group_input;        /* input data_root */
+extern const oq_opt_group oq_group_output;       /* output use_external_data_format for_runtime */
+extern const oq_opt_group oq_group_data;         /* data limit dim image_* */
+extern const oq_opt_group oq_group_resources;    /* memory jobs fast, of a calibration */
+extern const oq_opt_group oq_group_jobs;         /* memory jobs, of other runs */
+extern const oq_opt_group oq_group_runtime;      /* onnxruntime provider custom_ops isolate... */
+extern const oq_opt_group oq_group_runtime_rest; /* without onnxruntime */
+extern const oq_opt_group oq_group_plan;         /* plan dry_run from_plan */
+extern const oq_opt_group oq_group_select;       /* op_types_to_quantize nodes_to_* strict */
+extern const oq_opt_group oq_group_rewrite;      /* rewrite */
+extern const oq_opt_group oq_group_extra;        /* extra */
 /* Every command takes the options of `general` and `verify`. For those that have no use for some of
  * them: general without threads; groups that are accepted and not shown; --verify alone. */
 extern const oq_opt_group oq_group_general_one_thread, oq_group_threads_idle;

@@ -2,7 +2,9 @@
  * quant_config.c — from a command's options to the quantizers' configuration.
  */
 #include "api/quantizing/quant_config.h"
+
 #include "api/options/choices.h"
+#include "api/quantizing/for_runtime.h"
 
 oq_dtype oq_opt_qtype(const onq_options *o, const char *name) {
     return OQ_CHOSEN(o, name, oq_dtype, OQ_TYPE_CHOICES);
@@ -156,6 +158,8 @@ onq_code oq_quant_report_names(const oq_job *job, oq_qconfig *c, oq_graph *g, on
 
 onq_code oq_quant_config(const oq_job *job, oq_qconfig *c, onq_error *err) {
     const onq_options *o = job->opts;
+    const oq_runtime *runtime = NULL;
+    OQ_TRY(oq_for_runtime_read(job, &runtime, err)); /* refused before any work */
     take_flags(o, c);
     take_numbers(o, c);
     OQ_TRY(take_op_types(o, c, err));

@@ -10,7 +10,6 @@
 #include "api/quantizing/sound.h"
 #include "api/samples.h"
 #include "engine/ort.h"
-#include "engine/sweep.h"
 #include "onnx/codec/schema.h"
 #include "quantize/number/qtype.h"
 #include "quantize/ort/stamp.h"
@@ -184,31 +183,10 @@ static onq_code open_any(oq_quant *q, oq_source **out, onq_error *err) {
     return oq_source_open(q->job->env, &o, out, err);
 }
 
-static bool wants_more(void *ctx, uint64_t at) {
-    return oq_record_wants(ctx, at);
-}
-
-static onq_code keep_run(void *ctx, const oq_turn *t, onq_error *err) {
-    const oq_sample *s = &t->samples[0];
-    return oq_record_keep(ctx, s->inputs, s->n_inputs, t->outputs[0].v, t->outputs[0].n, err);
-}
-
 static onq_code run_float(look *l, oq_source *source, unsigned most_seconds, onq_error *err) {
-    oq_record *record = &l->q->record;
     oq_session_options so = l->session;
-    oq_session *s = NULL;
     so.most_seconds = most_seconds;
-    OQ_TRY(oq_session_open(l->q->engine, &so, &s, err));
-    const oq_sweep sweep = {.env = l->q->job->env,
-                            .model = {.source = source, .session = s},
-                            .ctx = record,
-                            .more = wants_more,
-                            .take = keep_run,
-                            .what = "verifying",
-                            .total = record->most};
-    const onq_code rc = oq_sweep_run(&sweep, err);
-    oq_session_close(s);
-    return rc;
+    return oq_verify_record(l->q->engine, &so, source, &l->q->record, err);
 }
 
 /* Runs the float model on samples. That it does not run says nothing of the result: then the
@@ -364,6 +342,8 @@ static onq_code attempt(void *ctx, const oq_mend_nodes *left, oq_verdict *v, oq_
     const bool silent = oq_env_silence(q->job->env, true);
     onq_code rc = q->quantize(q->ctx, err);
     if (rc == ONQ_OK)
+        rc = oq_for_runtime_fit(q->job, q->model, &q->fitted, err);
+    if (rc == ONQ_OK)
         rc = oq_job_name_apart(q->job, q->model, err);
     if (rc == ONQ_OK)
         rc = oq_result_check(q->model, err);
@@ -477,9 +457,12 @@ onq_code oq_quant_make(oq_quant *q, onq_error *err) {
     OQ_TRY_ALLOC(l.source != NULL, err);
     OQ_TRY(q->quantize(q->ctx, err));
     if (!oq_opt_flag(q->job->opts, "dry_run")) {
+        OQ_TRY(oq_for_runtime_fit(q->job, q->model, &q->fitted, err));
+        q->changed |= oq_runtime_fit_changed(&q->fitted);
         OQ_TRY(oq_job_name_apart(q->job, q->model, err)); /* nodes that stayed */
         OQ_TRY(oq_result_check(q->model, err));
         OQ_TRY(look_at(&l, err));
+        oq_for_runtime_tell(q->job, &q->fitted);
     }
     OQ_TRY(oq_quant_find_share(q, l.source, err));
     if (!q->keep_record)

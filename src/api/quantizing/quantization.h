@@ -12,6 +12,7 @@
 
 #include "api/gate.h"
 #include "api/options/command.h"
+#include "api/quantizing/for_runtime.h"
 #include "api/quantizing/quant_input.h"
 #include "calibrate/ranges.h"
 #include "debug/mend.h"
@@ -60,7 +61,8 @@ typedef struct oq_quant {
     oq_record record;  /* of a calibration; else of runs before `quantize` */
     bool keep_record;  /* it is needed after oq_quant_make */
     oq_verified verified;
-    oq_targets targets; /* --target */
+    oq_runtime_fitted fitted; /* --for_runtime */
+    oq_targets targets;       /* --target */
 
     bool external;                     /* weights go to a file of their own */
     bool has_external;                 /* the input keeps weights outside */

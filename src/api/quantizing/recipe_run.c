@@ -4,10 +4,13 @@
 #include "api/quantizing/recipe_run.h"
 
 /* Options that the command inside takes over as they are. */
-static const char *const inherited[] = {"onnxruntime", "provider", "custom_ops", "data_root"};
+static const char *const inherited[] = {"onnxruntime", "provider", "custom_ops", "data_root",
+                                        "for_runtime"};
 
 static onq_code set_inherited(const oq_recipe_run *run, onq_options *o, onq_error *err) {
     for (size_t i = 0; i < OQ_COUNT(inherited); i++) {
+        if (!oq_opt_has(run->job->opts, inherited[i]))
+            continue;
         const oq_opt_value *v = oq_opt_get(run->job->opts, inherited[i]);
         if (!v->is_set || onq_options_find(o, inherited[i]) == NULL)
             continue;

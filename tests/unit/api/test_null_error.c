@@ -52,6 +52,7 @@ static const job jobs[] = {
     {"bench", true, true, {"operand", MODEL, "data", "random:2", "runs", "1"}},
     {"bench", true, true, {"operand", MODEL, "data", "random:2", "units", "true", "runs", "1"}},
     {"run", true, false, {"operand", MODEL, "data", "random:2"}},
+    {"verify", true, false, {"operand", MODEL, "data", "random:2"}},
     {"inspect", false, false, {"operand", MODEL}},
     {"diff", false, false, {"operand", MODEL, "operand", QUANTIZED}},
     {"ops", false, false, {NULL}},

@@ -1,0 +1,322 @@
+/*
+ * verify_here.c — one model in one runtime: it is loaded and run with the runtime's optimisations and
+ * without, and its outputs are compared with each other and with float's. Where it is not good,
+ * rewritten forms of it are tried, so that advice has been followed once before it is given.
+ */
+#include "api/verify/verify_here.h"
+
+#include "api/quantizing/sound.h"
+#include "api/samples.h"
+#include "debug/verify.h"
+#include "engine/ort.h"
+#include "onnx/codec/schema.h"
+#include "quantize/convert/convert.h"
+#include "quantize/convert/runtime_fit.h"
+
+#define MOST_RUNS 64 /* samples that are compared */
+/* Outputs with optimisations that are farther from those without compute something else. A fused
+ * 8-bit product differs by 40 dB and more. */
+#define WRONG 10.0
+/* So near to each other that it does not matter which of them is nearer to float. */
+#define NEAR 30.0
+
+typedef struct here {
+    oq_job *job;
+    oq_engine *engine;
+    oq_model *model, *truth; /* truth: the float model, or NULL */
+    oq_session_options how;
+    onq_runtime_info info;
+    oq_record inputs; /* samples with outputs of truth, else of the model without optimisation */
+    oq_record plain;  /* outputs of the model without optimisation */
+    oq_verdict bare, best; /* without and with optimisations, against truth or `plain` */
+    oq_verdict same;       /* with against without */
+    bool compared;         /* `same` was found */
+    onq_error float_why;   /* why there is no truth */
+} here;
+
+/* ---- samples ---- */
+
+/* Those of --data; without it those beside the model, or some that are made up. */
+static onq_code open_source(here *h, oq_model *m, oq_source **out, onq_error *err) {
+    oq_job *job = h->job;
+    oq_source_options o = {0};
+    onq_error why = ONQ_ERROR_INIT;
+    OQ_TRY(oq_job_source_options(job, m, &o, err));
+    const onq_code rc = oq_job_open_source(job, &o, out, &why);
+    if (rc == ONQ_OK)
+        return rc;
+    if (rc == ONQ_E_NOMEM || oq_opt_is_set(job->opts, "data"))
+        return oq_error_give(err, rc, &why);
+    o = (oq_source_options){.model = m, .spec = "random:4"};
+    h->inputs.generated = true;
+    OQ_TRY(oq_job_dims(job, &o.dims, &o.n_dims, err));
+    OQ_TRY(oq_job_steps_options(job, false, &o, err));
+    return oq_source_open(job->env, &o, out, err);
+}
+
+static onq_code make_record(here *h, oq_model *m, onq_error *err) {
+    oq_session_options how = h->how;
+    oq_source *source = NULL;
+    how.model = m;
+    how.level = OQ_OPT_NONE;
+    OQ_TRY(open_source(h, m, &source, err));
+    const onq_code rc = oq_verify_record(h->engine, &how, source, &h->inputs, err);
+    oq_source_close(source);
+    return rc;
+}
+
+/* The model without optimisation, on the inputs of truth. */
+static onq_code make_plain(here *h, onq_error *err) {
+    oq_session_options how = h->how;
+    oq_session *s = NULL;
+    onq_code rc = ONQ_OK;
+    how.level = OQ_OPT_NONE;
+    OQ_TRY(oq_session_open(h->engine, &how, &s, err));
+    for (size_t i = 0; i < h->inputs.runs.n && rc == ONQ_OK; i++) {
+        const oq_record_run *r = &h->inputs.runs.v[i];
+        oq_outputs out = {0};
+        if (r->n_inputs != s->inputs.n)
+            rc = oq_fail(err, ONQ_E_RUNTIME, "it has other inputs than the float model");
+        if (rc == ONQ_OK)
+            rc = oq_session_run(s, r->inputs, r->n_inputs, &out, err);
+        if (rc == ONQ_OK)
+            rc = oq_record_keep(&h->plain, r->inputs, r->n_inputs, out.v, out.n, err);
+    }
+    oq_session_close(s);
+    return rc;
+}
+
+/* ---- the look ---- */
+
+static onq_code verify(here *h, oq_opt_level level, const oq_record *r, oq_verdict *v,
+                       onq_error *err) {
+    h->how.level = level;
+    return oq_verify(h->engine, &h->how, r, v, err);
+}
+
+/* What the runtime says of the model is a verdict, anything else an error. */
+static onq_code take(onq_code rc, oq_verdict *v, oq_verify_end end, const onq_error *why,
+                     onq_error *err) {
+    if (rc != ONQ_E_RUNTIME)
+        return rc == ONQ_OK ? rc : oq_error_give(err, rc, why);
+    v->end = end;
+    v->why = *why;
+    return ONQ_OK;
+}
+
+static onq_code find_truth(here *h, onq_error *err) {
+    onq_error why = ONQ_ERROR_INIT;
+    onq_code rc = ONQ_OK;
+    if (h->truth != NULL)
+        rc = make_record(h, h->truth, &why);
+    if (rc == ONQ_E_RUNTIME) {
+        h->float_why = why;
+        h->truth = NULL;
+        rc = ONQ_OK;
+    }
+    if (rc != ONQ_OK)
+        return oq_error_give(err, rc, &why);
+    if (h->truth == NULL)
+        return take(make_record(h, h->model, &why), &h->bare, OQ_VERIFY_NOT_RUN, &why, err);
+    return take(make_plain(h, &why), &h->bare, OQ_VERIFY_NOT_RUN, &why, err);
+}
+
+static onq_code look(here *h, onq_error *err) {
+    OQ_TRY(verify(h, OQ_OPT_NONE, NULL, &h->bare, err));
+    OQ_TRY(verify(h, OQ_OPT_ALL, NULL, &h->best, err));
+    if (h->bare.end != OQ_VERIFY_GOOD)
+        return ONQ_OK;
+    OQ_TRY(find_truth(h, err));
+    if (h->bare.end != OQ_VERIFY_GOOD)
+        return ONQ_OK;
+    if (h->truth != NULL)
+        OQ_TRY(verify(h, OQ_OPT_NONE, &h->inputs, &h->bare, err));
+    if (h->best.end != OQ_VERIFY_GOOD)
+        return ONQ_OK;
+    OQ_TRY(verify(h, OQ_OPT_ALL, h->truth != NULL ? &h->plain : &h->inputs, &h->same, err));
+    h->compared = h->same.measured;
+    if (h->truth != NULL)
+        return verify(h, OQ_OPT_ALL, &h->inputs, &h->best, err);
+    h->best = h->same;
+    return ONQ_OK;
+}
+
+/* Why the model is not good in this runtime, into `text`; NULL: it is. */
+static const char *fault(const here *h, oq_arena *a) {
+    const oq_verdict *v = h->bare.end != OQ_VERIFY_GOOD ? &h->bare : &h->best;
+    const bool farther = h->truth != NULL && h->best.measured && h->bare.measured &&
+                         h->same.sqnr < NEAR && h->best.sqnr < h->bare.sqnr - WRONG;
+    if (v->end != OQ_VERIFY_GOOD && v == &h->best && h->bare.end == OQ_VERIFY_GOOD)
+        return oq_str_format(a, "with the runtime's optimisations it %s: %s",
+                             oq_verify_text(v->end), oq_words_of(h->model, &v->why))
+            .p;
+    if (v->end != OQ_VERIFY_GOOD)
+        return oq_str_format(a, "it %s: %s", oq_verify_text(v->end), oq_words_of(h->model, &v->why))
+            .p;
+    if (h->compared && (h->same.sqnr < WRONG || farther))
+        return oq_str_format(a,
+                             "with the runtime's optimisations its outputs are %.1f dB from those "
+                             "without them",
+                             h->same.sqnr)
+            .p;
+    return NULL;
+}
+
+/* ---- what helps ---- */
+
+typedef struct remedy {
+    const char *to; /* of `onq convert`, or NULL */
+    oq_convert_to form;
+} remedy;
+
+static const remedy remedies[] = {{NULL, OQ_TO_QDQ},
+                                  {"nbits", OQ_TO_NBITS},
+                                  {"qdq", OQ_TO_QDQ},
+                                  {"qoperator", OQ_TO_QOPERATOR},
+                                  {"float", OQ_TO_FLOAT}};
+
+/* Rewrites the model of `h`, which is a clone; false: that cannot be done. */
+static bool rewrite(here *h, const remedy *r, const oq_runtime *runtime,
+                    oq_runtime_fitted *fitted) {
+    onq_error why = ONQ_ERROR_INIT;
+    oq_plan plan;
+    oq_plan_init(&plan, &h->job->arena);
+    oq_convert_job job = {.model = h->model, .to = r->form, .plan = &plan};
+    onq_code rc = r->to != NULL ? oq_convert_run(&job, &why) : ONQ_OK;
+    if (rc == ONQ_OK && r->to != NULL && job.n_operators + job.n_pairs + job.n_weights == 0)
+        return false;
+    if (rc == ONQ_OK && runtime != NULL)
+        rc = oq_runtime_fit(h->model, runtime, fitted, &why);
+    return rc == ONQ_OK && (r->to != NULL || (runtime != NULL && oq_runtime_fit_changed(fitted)));
+}
+
+/* A model with another graph, looked at as the first was. */
+static onq_code try_remedy(const here *from, const remedy *r, const oq_runtime *runtime,
+                           oq_runtime_fitted *fitted, bool *good, onq_error *err) {
+    here h = *from;
+    oq_model_proto *const as_given = h.model->proto;
+    *good = false;
+    h.model->proto = oq_message_clone(&h.job->arena, OQ_SCHEMA_model_proto, as_given);
+    onq_code rc = h.model->proto != NULL ? ONQ_OK : oq_fail_nomem(err);
+    if (rc == ONQ_OK && rewrite(&h, r, runtime, fitted)) {
+        oq_record_init(&h.inputs, &h.job->env->alloc, MOST_RUNS);
+        oq_record_init(&h.plain, &h.job->env->alloc, MOST_RUNS);
+        h.compared = false;
+        rc = look(&h, err);
+        *good = rc == ONQ_OK && fault(&h, &h.job->arena) == NULL;
+        oq_record_release(&h.inputs);
+        oq_record_release(&h.plain);
+    }
+    h.model->proto = as_given;
+    return rc;
+}
+
+static void say_remedy(const here *h, const remedy *r, const oq_runtime *runtime,
+                       const oq_runtime_fitted *f, oq_jw *w) {
+    const char *input = oq_job_input(h->job);
+    OQ_SCRATCH_BUF(text, &h->job->env->alloc);
+    if (f->opset != f->opset_was)
+        oq_buf_addf(&text, "opset %lld instead of %lld, ", (long long)f->opset,
+                    (long long)f->opset_was);
+    if (f->ir != f->ir_was)
+        oq_buf_addf(&text, "IR %lld instead of %lld, ", (long long)f->ir, (long long)f->ir_was);
+    if (f->form != NULL || r->to != NULL)
+        oq_buf_addf(&text, "the form %s, ", f->form != NULL ? f->form : r->to);
+    oq_jw_str(w, "helps", (oq_str){text.p, text.n >= 2 ? text.n - 2 : 0});
+    text.n = 0;
+    oq_buf_adds(&text, "onq convert -i ");
+    oq_buf_add_word(&text, oq_str_of(input));
+    oq_buf_adds(&text, " -o OUT.onnx");
+    if (r->to != NULL)
+        oq_buf_addf(&text, " --to %s", r->to);
+    if (runtime != NULL)
+        oq_buf_addf(&text, " --for_runtime 1.%u", runtime->minor);
+    oq_jw_str(w, "command", (oq_str){text.p, text.n});
+}
+
+static onq_code find_remedy(here *h, oq_jw *w, onq_error *err) {
+    const oq_runtime *runtime = oq_runtime_find(h->info.version);
+    const bool silent = oq_env_silence(h->job->env, true);
+    onq_code rc = ONQ_OK;
+    bool good = false;
+    for (size_t i = 0; i < OQ_COUNT(remedies) && rc == ONQ_OK && !good; i++) {
+        oq_runtime_fitted fitted = {0};
+        rc = try_remedy(h, &remedies[i], runtime, &fitted, &good, err);
+        if (good)
+            say_remedy(h, &remedies[i], runtime, &fitted, w);
+    }
+    oq_env_silence(h->job->env, silent);
+    return rc;
+}
+
+/* ---- the answer ---- */
+
+static void write_figures(const here *h, oq_jw *w) {
+    oq_jw_uint(w, "samples", h->inputs.runs.n);
+    oq_jw_bool(w, "generated", h->inputs.generated);
+    if (h->truth != NULL && h->best.measured)
+        oq_jw_real(w, "sqnr", h->best.sqnr);
+    if (h->truth != NULL && h->bare.measured)
+        oq_jw_real(w, "sqnr_unoptimised", h->bare.sqnr);
+    if (h->truth != NULL && h->best.rows > 0)
+        oq_jw_real(w, "top1_agreement", (double)h->best.same / (double)h->best.rows);
+    if (h->compared)
+        oq_jw_real(w, "optimised_sqnr", h->same.sqnr);
+    if (h->best.ran) {
+        oq_jw_real(w, "milliseconds", h->best.seconds * 1e3);
+        if (h->bare.ran)
+            oq_jw_real(w, "milliseconds_unoptimised", h->bare.seconds * 1e3);
+    }
+    if (h->float_why.text[0] != '\0')
+        oq_jw_cstr(w, "float_model", h->float_why.text);
+}
+
+static onq_code answer(here *h, oq_jw *w, onq_error *err) {
+    const char *why = fault(h, &h->job->arena);
+    oq_jw_begin_object(w, NULL);
+    oq_jw_cstr(w, "runtime", h->info.path);
+    oq_jw_cstr(w, "version", h->info.version);
+    oq_jw_cstr(w, "machine", oq_library_here());
+    oq_jw_bool(w, "good", why == NULL);
+    oq_jw_bool(w, "loads", h->best.end != OQ_VERIFY_NOT_LOADED);
+    oq_jw_bool(w, "loads_unoptimised", h->bare.end != OQ_VERIFY_NOT_LOADED);
+    oq_jw_bool(w, "runs", h->best.ran);
+    write_figures(h, w);
+    if (why != NULL) {
+        oq_jw_cstr(w, "why", why);
+        OQ_TRY(find_remedy(h, w, err));
+    }
+    oq_jw_end_object(w);
+    return ONQ_OK;
+}
+
+static onq_code run(here *h, const char *library, oq_jw *w, onq_error *err) {
+    oq_job *job = h->job;
+    const char *truth = oq_opt_str(job->opts, "float_model");
+    OQ_TRY(oq_ort_query(job->env, library, &h->info, err));
+    OQ_TRY(oq_ort_open(job->env, library, &h->engine, err));
+    OQ_TRY(oq_job_open_sound(job, oq_job_input(job), &h->model, err));
+    if (truth != NULL)
+        OQ_TRY(oq_job_open(job, truth, &h->truth, err));
+    OQ_TRY(oq_job_session(job, &h->how, err));
+    h->how.model = h->model;
+    oq_model *const opened = h->truth;
+    onq_code rc = look(h, err);
+    if (rc == ONQ_OK)
+        rc = answer(h, w, err);
+    oq_model_free(opened);
+    h->truth = NULL;
+    return rc;
+}
+
+onq_code oq_verify_here(oq_job *job, const char *library, oq_jw *w, onq_error *err) {
+    here h = {.job = job, .float_why = ONQ_ERROR_INIT};
+    oq_record_init(&h.inputs, &job->env->alloc, MOST_RUNS);
+    oq_record_init(&h.plain, &job->env->alloc, MOST_RUNS);
+    const onq_code rc = run(&h, library, w, err);
+    oq_record_release(&h.inputs);
+    oq_record_release(&h.plain);
+    oq_model_free(h.model);
+    oq_engine_close(h.engine);
+    return rc;
+}
