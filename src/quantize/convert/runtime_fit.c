@@ -184,8 +184,12 @@ static onq_code change_form(oq_model *m, const oq_runtime *r, int to, oq_runtime
     OQ_SCRATCH(scratch, &m->env->alloc);
     oq_plan plan;
     oq_plan_init(&plan, &scratch);
-    oq_convert_job job = {
-        .model = m, .to = (oq_convert_to)to, .plan = &plan, .takes = is_beyond, .takes_ctx = r};
+    oq_convert_job job = {.model = m,
+                          .to = (oq_convert_to)to,
+                          .partial = true,
+                          .plan = &plan,
+                          .takes = is_beyond,
+                          .takes_ctx = r};
     OQ_TRY(oq_convert_run(&job, err));
     out->form = words[to];
     out->n_form = job.n_operators;
