@@ -370,7 +370,7 @@ const oq_command oq_command_convert = {
              "that --to names. Scales and zero points are kept. An operator that has no exact "
              "counterpart is refused by its name. It needs no samples and no runtime, and models "
              "may be larger than memory."},
-    .required = "input output|dry_run to|from_plan",
+    .required = "input output|dry_run to|from_plan|for_runtime",
     .decides = {&form_own, &convert_own},
     .groups = {&oq_group_input, &oq_group_output, &form_own, &convert_own, &files_own,
                &oq_group_plan, &oq_group_data, &oq_group_runtime, &oq_group_verify,
