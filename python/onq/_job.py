@@ -237,6 +237,10 @@ class Job:
         for item in items or ():
             self.check(self._lib.onq_options_add(self._opts, name.encode(), L.text(text_of(item)), self._err))
 
+    def clear(self, name: str) -> None:
+        """Takes back what was set."""
+        self.check(self._lib.onq_options_clear(self._opts, name.encode(), self._err))
+
     def set_all(self, options: dict[str, Any]) -> None:
         """Sets options by name; lists are given item by item, and a ModelProto is a model."""
         for name, value in options.items():

@@ -115,6 +115,7 @@ _SIGNATURES = {
     "onq_options_free": (None, [HANDLE]),
     "onq_options_set": (c.c_int, [HANDLE, TEXT, TEXT, _ERR]),
     "onq_options_add": (c.c_int, [HANDLE, TEXT, TEXT, _ERR]),
+    "onq_options_clear": (c.c_int, [HANDLE, TEXT, _ERR]),
     "onq_options_find": (_P(OptionInfo), [HANDLE, TEXT]),
     "onq_options_set_bytes": (c.c_int, [HANDLE, TEXT, _P(Bytes), _ERR]),
     "onq_options_want_bytes": (c.c_int, [HANDLE, TEXT, TEXT, _ERR]),

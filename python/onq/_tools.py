@@ -193,6 +193,7 @@ def verify(
             job.set_model("float_model", float_model)
         _set_samples(job, data)
         if onnxruntime is not None:
+            job.clear("onnxruntime")  # which a job has set, to the library of the package onnxruntime
             job.add("onnxruntime", [onnxruntime] if isinstance(onnxruntime, (str, os.PathLike)) else onnxruntime)
         job.set_all(options)
         return Verified(job.run())
