@@ -4,7 +4,7 @@
 #pragma once
 
 #include "tune/recipe.h"
-#include "tune/score.h"
+#include "tune/judge/score.h"
 
 /* The most of a time that its noise may count for. */
 #define OQ_NOISE_PART 0.02

@@ -8,7 +8,7 @@
 
 #include "base/env.h"
 #include "base/text/json.h"
-#include "tune/score.h"
+#include "tune/judge/score.h"
 
 typedef struct oq_tune_state {
     const char *path; /* NULL: nothing is kept */

@@ -8,8 +8,8 @@
 
 #include "engine/engine.h"
 #include "samples/source.h"
-#include "tune/divide.h"
-#include "tune/score.h"
+#include "tune/judge/divide.h"
+#include "tune/judge/score.h"
 
 typedef struct oq_trial {
     oq_sample sample;

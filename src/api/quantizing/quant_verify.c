@@ -14,7 +14,7 @@
 #include "quantize/number/qtype.h"
 #include "quantize/ort/stamp.h"
 #include "samples/agreement.h"
-#include "tune/meaning.h"
+#include "tune/judge/meaning.h"
 
 #include <math.h>
 

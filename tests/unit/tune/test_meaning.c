@@ -1,12 +1,12 @@
 /*
  * test_meaning.c — what the outputs of a model are, and how samples are divided.
  */
-#include "tune/meaning.h"
+#include "tune/judge/meaning.h"
 
 #include "build_model.h"
 #include "testing.h"
-#include "tune/bound.h"
-#include "tune/divide.h"
+#include "tune/judge/bound.h"
+#include "tune/judge/divide.h"
 
 #include <math.h>
 

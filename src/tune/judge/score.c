@@ -1,7 +1,7 @@
 /*
  * score.c — see score.h. All sums are in double and in the order of the samples.
  */
-#include "tune/score.h"
+#include "tune/judge/score.h"
 
 #include "base/keyed.h"
 #include "onnx/tensor.h"

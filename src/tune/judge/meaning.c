@@ -1,7 +1,7 @@
 /*
  * meaning.c — see meaning.h.
  */
-#include "tune/meaning.h"
+#include "tune/judge/meaning.h"
 
 #include "base/vec.h"
 #include "onnx/graph.h"

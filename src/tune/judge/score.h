@@ -12,9 +12,9 @@
 #include "base/vec.h"
 #include "samples/agreement.h"
 #include "samples/datum.h"
-#include "tune/bound.h"
-#include "tune/meaning.h"
-#include "tune/neighbours.h"
+#include "tune/judge/bound.h"
+#include "tune/judge/meaning.h"
+#include "tune/judge/neighbours.h"
 
 typedef struct oq_figure {
     double value; /* NaN: there is none */

@@ -1,7 +1,7 @@
 /*
  * bound.c — see bound.h.
  */
-#include "tune/bound.h"
+#include "tune/judge/bound.h"
 
 #include "base/vec.h"
 

@@ -1,7 +1,7 @@
 /*
  * divide.c — see divide.h.
  */
-#include "tune/divide.h"
+#include "tune/judge/divide.h"
 
 #include "base/vec.h"
 

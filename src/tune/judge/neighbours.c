@@ -1,7 +1,7 @@
 /*
  * neighbours.c — see neighbours.h.
  */
-#include "tune/neighbours.h"
+#include "tune/judge/neighbours.h"
 
 #include "onnx/tensor.h"
 

@@ -8,7 +8,7 @@
 
 #include "base/vec.h"
 #include "samples/datum.h"
-#include "tune/bound.h"
+#include "tune/judge/bound.h"
 
 typedef OQ_VEC(float) oq_embeddings; /* one after the other, of length 1 each */
 
