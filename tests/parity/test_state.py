@@ -515,6 +515,11 @@ def test_debug_compares_what_a_step_adds_to_states(made, tmp_path):
     assert [found["outputs"][k]["sqnr"] for k in ("present.0.key", "present.0.value")] == pytest.approx(want, abs=.01)
 
 
+def test_an_empty_past_is_called_empty(made, tmp_path):
+    said = onq("static", "-i", made / "decoder.onnx", "--data", store_texts(tmp_path / "texts", texts()), "-o", tmp_path / "q.onnx").stderr
+    assert "is empty in every sample and stays float" in said and "holds an infinity" not in said, said
+
+
 def test_every_command_takes_sequences(made, tmp_path):
     model, data = made / "decoder.onnx", store_texts(tmp_path / "texts", texts())
     source = ["--data", data, "--generate", 3]

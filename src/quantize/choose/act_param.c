@@ -66,6 +66,14 @@ bool oq_act_is_infinite(const oq_range *r, const oq_override *o) {
     return r != NULL && !oq_act_is_given(o) && oq_range_is_infinite(r);
 }
 
+void oq_act_warn_infinite(const onq_env *env, oq_str name, const oq_range *r) {
+    double low = 0, high = 0;
+    if (r != NULL && oq_range_pair(r, &low, &high) && low > high)
+        oq_warn(env, "tensor '%.*s' is empty in every sample and stays float", OQ_STR(name));
+    else
+        oq_warn(env, "tensor '%.*s' holds an infinity and stays float", OQ_STR(name));
+}
+
 onq_code oq_const_is_infinite(oq_model *m, oq_tensor *t, const oq_override *o, bool *out,
                               onq_error *err) {
     *out = false;

@@ -130,7 +130,7 @@ static onq_code decide_bias(oq_qdq *q, const oq_qdq_bias *b, onq_error *err) {
     bool infinite;
     OQ_TRY(oq_const_is_infinite(q->model, t->init, NULL, &infinite, err));
     if (infinite) {
-        oq_warn(q->model->env, "tensor '%.*s' holds an infinity and stays float", OQ_STR(t->name));
+        oq_act_warn_infinite(q->model->env, t->name, NULL);
         return leave_float(q, t, "it holds an infinity", err);
     }
     OQ_TRY(oq_tensor_floats(q->model, t->init, q->arena, &numbers, &n, err));

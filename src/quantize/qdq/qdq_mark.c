@@ -96,12 +96,14 @@ static onq_code look_for_infinity(const oq_qdq *q, oq_qdq_tensor *t, onq_error *
     if (t->looked)
         return ONQ_OK;
     t->looked = true;
+    const oq_range *const r =
+        t->init == NULL && q->ranges != NULL ? oq_ranges_find(q->ranges, t->name) : NULL;
     if (t->init != NULL)
         OQ_TRY(oq_const_is_infinite(q->model, t->init, o, &t->infinite, err));
-    else if (q->ranges != NULL)
-        t->infinite = oq_act_is_infinite(oq_ranges_find(q->ranges, t->name), o);
+    else
+        t->infinite = oq_act_is_infinite(r, o);
     if (t->infinite)
-        oq_warn(q->model->env, "tensor '%.*s' holds an infinity and stays float", OQ_STR(t->name));
+        oq_act_warn_infinite(q->model->env, t->name, r);
     return ONQ_OK;
 }
 

@@ -171,18 +171,18 @@ bool oq_qo_has_params(const oq_qo *q, oq_str name) {
 }
 
 /* Reports once that the tensor stays float because of an infinity. */
-static void tell_infinite(oq_qo *q, oq_str name) {
+static void tell_infinite(oq_qo *q, oq_str name, const oq_range *r) {
     if (oq_map_has(&q->sh->infinite, name) || !oq_map_put(&q->sh->infinite, name, 0))
         return;
-    oq_warn(q->sh->job.model->env, "tensor '%.*s' holds an infinity and stays float", OQ_STR(name));
+    oq_act_warn_infinite(q->sh->job.model->env, name, r);
 }
 
 static bool has_infinite_range(oq_qo *q, oq_str name) {
     const oq_ranges *ranges = q->sh->job.ranges;
-    const bool found =
-        ranges != NULL && oq_act_is_infinite(oq_ranges_find(ranges, name), override_of(q, name));
+    const oq_range *const r = ranges != NULL ? oq_ranges_find(ranges, name) : NULL;
+    const bool found = oq_act_is_infinite(r, override_of(q, name));
     if (found)
-        tell_infinite(q, name);
+        tell_infinite(q, name, r);
     return found;
 }
 
@@ -191,7 +191,7 @@ static bool is_infinite(oq_qo *q, oq_tensor *t) {
     const onq_code rc =
         oq_const_is_infinite(q->sh->job.model, t, override_of(q, t->name), &found, NULL);
     if (rc == ONQ_OK && found)
-        tell_infinite(q, t->name);
+        tell_infinite(q, t->name, NULL);
     return rc == ONQ_OK && found;
 }
 
