@@ -14,8 +14,9 @@
 #include "quantize/convert/runtime_fit.h"
 
 #define MOST_RUNS 64 /* samples that are compared */
-/* Outputs with optimisations that are farther from those without compute something else. A fused
- * 8-bit product differs by 40 dB and more. */
+/* Optimised outputs that are so few dB from others, or so many farther from float than those, are
+ * something else. A fused 8-bit product differs by 40 dB and more, but noise grows in deep models: a
+ * poor one says little without float beside it. */
 #define WRONG 10.0
 /* So near to each other that it does not matter which of them is nearer to float. */
 #define NEAR 30.0
@@ -144,8 +145,9 @@ static onq_code look(here *h, onq_error *err) {
 /* Why the model is not good in this runtime, into `text`; NULL: it is. */
 static const char *fault(const here *h, oq_arena *a) {
     const oq_verdict *v = h->bare.end != OQ_VERIFY_GOOD ? &h->bare : &h->best;
-    const bool farther = h->truth != NULL && h->best.measured && h->bare.measured &&
-                         h->same.sqnr < NEAR && h->best.sqnr < h->bare.sqnr - WRONG;
+    const bool farther = h->best.measured && h->bare.measured && h->same.sqnr < NEAR &&
+                         h->best.sqnr < h->bare.sqnr - WRONG;
+    const bool wrong = h->truth != NULL ? farther : h->same.sqnr < WRONG;
     if (v->end != OQ_VERIFY_GOOD && v == &h->best && h->bare.end == OQ_VERIFY_GOOD)
         return oq_str_format(a, "with the runtime's optimisations it %s: %s",
                              oq_verify_text(v->end), oq_words_of(h->model, &v->why))
@@ -153,7 +155,7 @@ static const char *fault(const here *h, oq_arena *a) {
     if (v->end != OQ_VERIFY_GOOD)
         return oq_str_format(a, "it %s: %s", oq_verify_text(v->end), oq_words_of(h->model, &v->why))
             .p;
-    if (h->compared && (h->same.sqnr < WRONG || farther))
+    if (h->compared && wrong)
         return oq_str_format(a,
                              "with the runtime's optimisations its outputs are %.1f dB from those "
                              "without them",
