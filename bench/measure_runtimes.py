@@ -327,6 +327,25 @@ def dynamic_model():
 case("MatMulInteger", "DynamicQuantizeLinear and MatMulInteger")(dynamic_model)
 
 
+def conv_integer(kind):
+    x = random.normal(size=(1, 3, 5, 5)).astype(np.float32)
+    w = drawn(kind, (4, 3, 1, 1))
+    zero = 0 if LOW[kind] < 0 else 128
+    c = {"w": integers("w", kind, w), "wz": integers("wz", kind, np.array(zero)), "ws": np.array(0.01, np.float32)}
+    nodes = [helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]), helper.make_node("ConvInteger", ["q", "w", "z", "wz"], ["i"]),
+             helper.make_node("Cast", ["i"], ["f"], to=T.FLOAT), helper.make_node("Mul", ["s", "ws"], ["t"]),
+             helper.make_node("Mul", ["f", "t"], ["y"])]
+    low, high = min(0, float(x.min())), max(0, float(x.max()))
+    scale = np.float32((high - low) / 255)
+    q = quantized(x.astype(np.float64), scale, np.rint(-low / scale), T.UINT8)
+    want = np.einsum("nchw,oc->nohw", q, (w[:, :, 0, 0] - zero) * 0.01)
+    return model(nodes, {"x": [1, 3, 5, 5]}, {"y": [1, 4, 5, 5]}, c, 17), {"x": x}, want
+
+
+case("ConvInteger", "ConvInteger with an int8 weight")(lambda: conv_integer(T.INT8))
+case("ConvInteger_uint8", "ConvInteger with a uint8 weight")(lambda: conv_integer(T.UINT8))
+
+
 def between(node, constants, compute, shape, low=-1, opset=17, scale=2 / 255, out=0.05):
     """A float operator between pairs of uint8, as the runtime fuses them."""
     x = random.uniform(low, 1, shape).astype(np.float32)

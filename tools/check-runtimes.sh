@@ -54,7 +54,7 @@ END
 [ $# -gt 0 ] || set -- 1.19 1.20 1.22 1.25 1.31
 "$onq" preprocess -i examples/digits_cnn/model.onnx -o "$work/opset26.onnx" --optimizer none --opset 26 --no_verify >/dev/null 2>&1 || exit 1
 for version in "$@"; do
-    library=$(find build/runtimes -name "libonnxruntime.so.$version.*" 2>/dev/null | head -n 1)
+    library=$(find -L build/runtimes -name "libonnxruntime.so.$version.*" 2>/dev/null | head -n 1)
     [ -n "$library" ] || { echo "check-runtimes: no runtime $version in build/runtimes (tools/setup.sh runtimes)"; exit 1; }
     try_all "$version" examples/digits_cnn/model.onnx examples/digits_cnn
     try_all "$version" "$work/opset26.onnx" examples/digits_cnn

@@ -32,6 +32,13 @@ onq static -i float26.onnx -o s26.onnx --data "$here" --no_verify >/dev/null
 bad s26.onnx
 onq static -i float26.onnx -o s.onnx --data "$here" --for_runtime 1.21 >/dev/null
 good s.onnx
+# ---- ConvInteger with int8 weights came with 1.24: uint8 in their place
+onq dynamic -i "$model" -o d.onnx --op_types_to_quantize Conv --no_verify >/dev/null
+bad d.onnx
+grep -q 'what helps, tried there: the form uint8 instead of int8' out || fail "$(cat out)"
+onq dynamic -i "$model" -o d_for.onnx --op_types_to_quantize Conv --for_runtime 1.21 >out
+grep -q 'for ONNX Runtime 1.21: .*weights as uint8 instead of int8' out || fail "$(cat out)"
+good d_for.onnx
 # ---- MatMulNBits of 8 bits came with 1.22: DequantizeLinear in blocks in its place
 nbits=(nbits -i "$model" --op_types_to_quantize MatMul,Gemm --bits)
 onq "${nbits[@]}" 8 -o n8.onnx >/dev/null

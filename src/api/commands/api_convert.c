@@ -17,7 +17,7 @@
 
 /* clang-format off */
 /* These are float first, and then that; or nothing but what --for_runtime needs. */
-enum { TO_FLOAT16 = OQ_TO_BLOCKS + 1, TO_FLOAT32, TO_SAME };
+enum { TO_FLOAT16 = OQ_TO_UINT8 + 1, TO_FLOAT32, TO_SAME };
 
 #define FORMS(ROW)                    \
     ROW("float", OQ_TO_FLOAT)         \

@@ -160,6 +160,7 @@ static onq_code run(oq_cv *cv, onq_error *err) {
         [OQ_TO_QOPERATOR] = {oq_cv_to_qoperator, NULL, NULL},
         [OQ_TO_NBITS] = {oq_cv_to_nbits, NULL, NULL},
         [OQ_TO_BLOCKS] = {oq_cv_to_blocks, NULL, NULL},
+        [OQ_TO_UINT8] = {oq_cv_to_uint8, NULL, NULL},
     };
     oq_model *m = cv->model;
     oq_model_touch(m);

@@ -22,6 +22,7 @@ typedef enum oq_convert_to {
     OQ_TO_QOPERATOR,
     OQ_TO_NBITS,
     OQ_TO_BLOCKS, /* DequantizeLinear in blocks in place of packed weights; all else stays */
+    OQ_TO_UINT8,  /* weights of uint8 in place of int8 in ConvInteger; all else stays */
 } oq_convert_to;
 
 /* What becomes of the bounds of a quantized tensor, when it is float again. */

@@ -146,6 +146,7 @@ onq_code oq_cv_to_float(oq_cv_scope *s, onq_error *err);
 onq_code oq_cv_to_qoperator(oq_cv_scope *s, onq_error *err);
 onq_code oq_cv_to_nbits(oq_cv_scope *s, onq_error *err);
 onq_code oq_cv_to_blocks(oq_cv_scope *s, onq_error *err);
+onq_code oq_cv_to_uint8(oq_cv_scope *s, onq_error *err);
 /* The parameters of what an integer product reads. */
 onq_code oq_cv_know_integer(oq_cv_scope *s, const oq_node *n, onq_error *err);
 /* Rules for operators that have no row (cv_lift_integer.c, cv_lift_weights.c). *done is set where the

@@ -85,6 +85,16 @@ static oq_runtime_form pair_form(const oq_index *ix, const oq_node *n) {
     return OQ_CAN_COUNT;
 }
 
+/* A weight whose type is not known counts as the one that fewer versions run. */
+static oq_runtime_form conv_form(const oq_index *ix, const oq_node *n) {
+    const oq_str weight = oq_node_input(n, 1);
+    const oq_node *maker = oq_index_producer(ix, weight);
+    return type_of(ix, weight) == OQ_UINT8 ||
+                   (maker != NULL && oq_op_traits_of(maker->op_type)->kind == OQ_KIND_DYNAMIC)
+               ? OQ_CAN_ConvInteger_uint8
+               : OQ_CAN_ConvInteger;
+}
+
 static oq_runtime_form form_of(const oq_index *ix, const oq_node *n) {
     if (oq_node_is_pair(n))
         return pair_form(ix, n);
@@ -94,6 +104,8 @@ static oq_runtime_form form_of(const oq_index *ix, const oq_node *n) {
         return nbits_form(ix, n);
     if (oq_str_is(n->op_type, "GatherBlockQuantized"))
         return gather_form(ix, n);
+    if (oq_node_is(n, "ConvInteger"))
+        return conv_form(ix, n);
     return oq_runtime_form_named(n->op_type);
 }
 
@@ -164,6 +176,8 @@ static onq_code refuse(const obstacle *o, onq_error *err) {
 /* The other form of a weight that the runtime cannot run: -1 where there is none. */
 static int other_form(const obstacle *o) {
     const oq_runtime_form f = o->form;
+    if (f == OQ_CAN_ConvInteger)
+        return OQ_TO_UINT8;
     if (f >= OQ_CAN_nbits4 && f <= OQ_CAN_nbits8_packed_level4 && f != OQ_CAN_nbits4_float &&
         f != OQ_CAN_nbits4_float_level4)
         return OQ_TO_BLOCKS;
@@ -179,8 +193,9 @@ static bool is_beyond(const void *ctx, const oq_index *ix, const oq_node *n) {
 
 static onq_code change_form(oq_model *m, const oq_runtime *r, int to, oq_runtime_fitted *out,
                             onq_error *err) {
-    static const char *const words[] = {
-        [OQ_TO_NBITS] = "MatMulNBits", [OQ_TO_BLOCKS] = "DequantizeLinear in blocks"};
+    static const char *const words[] = {[OQ_TO_NBITS] = "MatMulNBits",
+                                        [OQ_TO_BLOCKS] = "DequantizeLinear in blocks",
+                                        [OQ_TO_UINT8] = "uint8 instead of int8"};
     OQ_SCRATCH(scratch, &m->env->alloc);
     oq_plan plan;
     oq_plan_init(&plan, &scratch);
@@ -191,9 +206,11 @@ static onq_code change_form(oq_model *m, const oq_runtime *r, int to, oq_runtime
                           .takes = is_beyond,
                           .takes_ctx = r};
     OQ_TRY(oq_convert_run(&job, err));
-    out->form = words[to];
-    out->n_form = job.n_operators;
-    return ONQ_OK;
+    out->form = out->form == NULL
+                    ? words[to]
+                    : oq_str_format(&m->arena, "%s and %s", out->form, words[to]).p;
+    out->n_form += job.n_operators;
+    return out->form != NULL ? ONQ_OK : oq_fail_nomem(err);
 }
 
 /* Lowers what a list of imports says of the default domain. */
@@ -208,8 +225,12 @@ onq_code oq_runtime_fit(oq_model *m, const oq_runtime *r, oq_runtime_fitted *out
     *out = (oq_runtime_fitted){.opset_was = oq_model_opset(m, OQ_S("")),
                                .ir_was = m->proto->ir_version.v};
     OQ_TRY(find_obstacle(m, r, &o, err));
-    const int to = o.node != NULL && !oq_runtime_can(r, o.form) ? other_form(&o) : -1;
-    if (to >= 0) {
+    unsigned tried = 0;
+    while (o.node != NULL && !oq_runtime_can(r, o.form)) {
+        const int to = other_form(&o);
+        if (to < 0 || (tried & 1u << to) != 0)
+            break;
+        tried |= 1u << to;
         OQ_TRY(change_form(m, r, to, out, err));
         OQ_TRY(find_obstacle(m, r, &o, err));
     }

@@ -126,6 +126,86 @@ static void opsets(void **state) {
     }
 }
 
+/* y = the integer convolution of x with a weight of int8, with a zero point or without. */
+static void fill_conv(bm *b, bool zero) {
+    static const int8_t w[4] = {-128, -1, 0, 127}, z = -3;
+    bm_input(b, "x", OQ_UINT8, "1,2,3,3");
+    bm_raw(b, "w", OQ_INT8, "2,2,1,1", w, sizeof w);
+    bm_raw(b, "z", OQ_INT8, "", &z, 1);
+    bm_node(b, "ConvInteger", "c", zero ? "x w  z" : "x w", "y", "");
+    bm_output(b, "y", OQ_INT32, "1,2,3,3");
+}
+
+static void has_bytes(bm *b, oq_str name, const uint8_t *want, size_t n) {
+    oq_span data;
+    onq_error err = ONQ_ERROR_INIT;
+    oq_tensor *t = NULL;
+    for (size_t i = 0; i < b->g->initializer.n; i++)
+        if (oq_str_eq(b->g->initializer.v[i]->name, name))
+            t = b->g->initializer.v[i];
+    assert_non_null(t);
+    assert_int_equal(t->data_type.v, OQ_UINT8);
+    assert_ok(oq_model_data(b->m, t, &data, &err), err);
+    assert_int_equal(data.n, n);
+    assert_memory_equal(data.p, want, n);
+}
+
+static void conv_weights(void **state) {
+    static const uint8_t shifted[4] = {0, 127, 128, 255};
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        const bool zero = (i & 1) != 0, old = i < 2;
+        const uint8_t point = zero ? 125 : 128;
+        bm b;
+        oq_runtime_fitted f;
+        onq_error err = ONQ_ERROR_INIT;
+        bm_begin(&b, NULL, 17);
+        fill_conv(&b, zero);
+        assert_ok(fit(&b, old ? "1.23" : "1.24", &f, &err), err);
+        assert_int_equal(oq_runtime_fit_changed(&f), old);
+        if (old) {
+            const oq_node *n = b.g->node.v[0];
+            assert_string_equal(f.form, "uint8 instead of int8");
+            assert_int_equal(f.n_form, 1);
+            assert_int_equal(n->input.n, 4);
+            has_bytes(&b, n->input.v[1], shifted, sizeof shifted);
+            has_bytes(&b, n->input.v[3], &point, 1);
+        }
+        bm_end(&b);
+    }
+}
+
+/* A weight that is no constant cannot be shifted; DynamicQuantizeLinear makes uint8. */
+static void conv_computed(void **state) {
+    (void)state;
+    for (int dynamic = 0; dynamic < 2; dynamic++) {
+        bm b;
+        oq_runtime_fitted f;
+        onq_error err = ONQ_ERROR_INIT;
+        bm_begin(&b, NULL, 17);
+        bm_input(&b, "x", OQ_UINT8, "1,2,3,3");
+        bm_input(&b, "v", dynamic ? OQ_FLOAT : OQ_INT8, "2,2,1,1");
+        if (dynamic)
+            bm_node(&b, "DynamicQuantizeLinear", "d", "v", "w s z", "");
+        bm_node(&b, "ConvInteger", "c", dynamic ? "x w" : "x v", "y", "");
+        bm_output(&b, "y", OQ_INT32, "1,2,3,3");
+        const onq_code rc = fit(&b, "1.23", &f, &err);
+        if (dynamic) {
+            assert_ok(rc, err);
+            assert_false(oq_runtime_fit_changed(&f));
+        } else {
+            assert_int_equal(rc, ONQ_E_UNSUPPORTED);
+            assert_string_equal(err.text, "node 'c' (ConvInteger): ONNX Runtime 1.23 cannot run "
+                                          "ConvInteger with an int8 weight (1.24 and later can)");
+        }
+        bm_end(&b);
+    }
+}
+
+static void fill_conv_zero(bm *b) {
+    fill_conv(b, true);
+}
+
 static void fill8(bm *b) {
     fill_bits(b, 8, false);
 }
@@ -139,10 +219,12 @@ static onq_code work(bm *b, void *ctx, onq_error *err) {
 static void oom(void **state) {
     (void)state;
     bm_sweep(21, fill8, work, NULL);
+    bm_sweep(21, fill_conv_zero, work, NULL);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(versions), cmocka_unit_test(forms),
-                                       cmocka_unit_test(opsets), cmocka_unit_test(oom)};
+                                       cmocka_unit_test(opsets), cmocka_unit_test(conv_weights),
+                                       cmocka_unit_test(conv_computed), cmocka_unit_test(oom)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
