@@ -126,24 +126,25 @@ static const char *find_link(const oq_index *ix, const oq_node *n, oq_link *link
         return NULL;
     if (is_op(n, "Softmax")) {
         *link = OQ_LINK_SOFTMAX;
-        return "it comes from a Softmax";
+        return "the output comes from a Softmax";
     }
     if (is_written_softmax(ix, n)) {
         *link = OQ_LINK_SOFTMAX;
-        return "it comes from a Softmax that is written out";
+        return "the output comes from a Softmax that is written out";
     }
     if (is_op(n, "LogSoftmax") || is_written_log_softmax(ix, n))
-        return "it comes from a LogSoftmax";
+        return "the output comes from a LogSoftmax";
     if (is_op(n, "Sigmoid")) {
         *link = OQ_LINK_SIGMOID;
         *alone = true;
         return is_linear(ix, last_node(ix, n->input.v[0]))
-                   ? "it comes from a Sigmoid for each class"
+                   ? "the output comes from a Sigmoid for each class"
                    : NULL;
     }
     if (is_one_of(n->op_type, integers))
-        return "it holds the number of a class";
-    return is_linear(ix, n) ? "it comes from a linear operator" : NULL;
+        return "the output holds the number of a class";
+    return is_linear(ix, n) ? "the output comes from a linear operator, as scores of classes do"
+                            : NULL;
 }
 
 bool oq_meaning_is_state(const oq_meaning *m, size_t output) {
@@ -177,7 +178,7 @@ onq_code oq_meaning_find(oq_model *m, oq_arena *a, oq_meaning *out, onq_error *e
     }
     if (roles.language.is) {
         out->classes = roles.language.logits;
-        out->why = "it is a language model";
+        out->why = "this is a language model";
         out->scores_alone = false;
     }
     return ONQ_OK;
