@@ -78,8 +78,10 @@ void oq_gate_json(oq_job *job, const oq_targets *t, const oq_score *s) {
 /* "target sqnr=30 not reached: 12.30 dB" */
 static void add_line(const oq_targets *t, size_t i, const oq_score *s, const char *who,
                      oq_buf *text) {
-    static const char *const units[OQ_METRICS] = {
-        [OQ_METRIC_AGREEMENT] = " %", [OQ_METRIC_SAMPLE_AGREEMENT] = " %", [OQ_METRIC_SQNR] = " dB", [OQ_METRIC_ACCURACY_DROP] = " %"};
+    static const char *const units[OQ_METRICS] = {[OQ_METRIC_AGREEMENT] = " %",
+                                                  [OQ_METRIC_SAMPLE_AGREEMENT] = " %",
+                                                  [OQ_METRIC_SQNR] = " dB",
+                                                  [OQ_METRIC_ACCURACY_DROP] = " %"};
     const oq_target *x = &t->v[i];
     const double got = figure_of(x, s);
     if (who != NULL) {

@@ -228,8 +228,8 @@ typedef struct oq_debug_run {
     oq_session_options session;            /* threads, provider and custom operators are taken */
     const oq_roles *roles; /* of the float model's inputs and outputs; NULL: by their names */
     bool kernel;           /* also run the quantized model as the runtime optimises it */
-    unsigned jobs;   /* samples at once; 0: as many as there are cores and memory for */
-    uint64_t memory; /* bytes that samples that run at once may add to those of one */
+    unsigned jobs;         /* samples at once; 0: as many as there are cores and memory for */
+    uint64_t memory;       /* bytes that samples that run at once may add to those of one */
 } oq_debug_run;
 
 void oq_debug_init(oq_debug *d, onq_env *env, oq_model *truth, oq_model *made);

@@ -48,8 +48,8 @@ struct sweeping {
     bool walks;          /* a model has a walker */
     uint64_t begun;      /* sequences; those before `joined` were given to `end` */
     uint64_t joined;
-    bool joining;                      /* one is given to it now */
-    uint64_t over_at[OQ_SWEEP_SLOTS];  /* place of the last step of a sequence that waits for it */
+    bool joining;                     /* one is given to it now */
+    uint64_t over_at[OQ_SWEEP_SLOTS]; /* place of the last step of a sequence that waits for it */
     bool is_over[OQ_SWEEP_SLOTS];
     pthread_mutex_t lock;
     pthread_cond_t moved; /* `turn`, `joined` or `code` has changed */

@@ -78,7 +78,8 @@ static void recast_values(oq_dtype from, oq_dtype to, const uint8_t *in, uint64_
 static onq_code slice(const oq_producer *self, uint64_t from, uint64_t n, uint8_t *out,
                       onq_error *err) {
     const recast *r = self->ctx;
-    const unsigned wide = oq_dtype_find(r->source)->bits / 8, width = oq_dtype_find(r->type)->bits / 8;
+    const unsigned wide = oq_dtype_find(r->source)->bits / 8,
+                   width = oq_dtype_find(r->type)->bits / 8;
     const uint8_t *in = NULL;
     uint8_t *room = NULL;
     uint64_t size = 0;

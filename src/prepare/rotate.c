@@ -36,9 +36,8 @@ typedef struct finder {
 static onq_code refuse(const finder *f, const oq_node *n, const char *why, onq_error *err) {
     if (f->failed)
         return oq_fail_nomem(err);
-    return oq_fail(err, ONQ_E_INVALID,
-                   "the hidden states cannot be rotated: node '%.*s' (%.*s) %s", OQ_STR(n->name),
-                   OQ_STR(n->op_type), why);
+    return oq_fail(err, ONQ_E_INVALID, "the hidden states cannot be rotated: node '%.*s' (%.*s) %s",
+                   OQ_STR(n->name), OQ_STR(n->op_type), why);
 }
 
 /* ---- constants ---- */
@@ -115,9 +114,8 @@ static bool is_over_last(finder *f, const oq_node *n) {
 
 /* Pow(x, 2) or Mul(x, x) of which only the mean over the last axis is taken. */
 static bool is_square(finder *f, const oq_node *n) {
-    const bool squares =
-        (oq_node_is(n, "Pow") && is_number(f, n->input.v[1], 2)) ||
-        (oq_node_is(n, "Mul") && oq_str_eq(n->input.v[0], n->input.v[1]));
+    const bool squares = (oq_node_is(n, "Pow") && is_number(f, n->input.v[1], 2)) ||
+                         (oq_node_is(n, "Mul") && oq_str_eq(n->input.v[0], n->input.v[1]));
     const oq_value *v = squares ? oq_index_find(&f->ix, n->output.v[0]) : NULL;
     bool fits = v != NULL && !v->is_output && v->uses.n > 0;
     for (size_t i = 0; fits && i < v->uses.n; i++) {
@@ -165,8 +163,9 @@ static onq_code made_by(finder *f, const hidden *h, const oq_value *v, onq_error
                        "the hidden states cannot be rotated: nothing makes '%.*s'",
                        OQ_STR(h->name));
     if (n == NULL || oq_node_is_constant(n)) /* what is added to each row */
-        return n == NULL ? turn(f, f->g->node.v[v->uses.v[0].node], v->init, NULL, false, err)
-                         : refuse(f, n, "is a constant (--all_weights makes it an initializer)", err);
+        return n == NULL
+                   ? turn(f, f->g->node.v[v->uses.v[0].node], v->init, NULL, false, err)
+                   : refuse(f, n, "is a constant (--all_weights makes it an initializer)", err);
     if (h->gain != NULL || oq_node_is(n, "Gather") || oq_node_is(n, "Div") ||
         oq_str_is(n->op_type, "SkipSimplifiedLayerNormalization"))
         return ONQ_OK; /* was come from */
@@ -252,7 +251,8 @@ static onq_code read_by_mul(finder *f, oq_node *n, size_t slot, onq_error *err) 
     if (is_scalar(f, other) || is_row_factor(f, other))
         return add(f, n, n->output.v[0], NULL, err);
     if (!is_gain(f, other) || oq_index_find(&f->ix, n->output.v[0])->is_output)
-        return refuse(f, n, "multiplies them with what is neither a gain nor one number a row", err);
+        return refuse(f, n, "multiplies them with what is neither a gain nor one number a row",
+                      err);
     OQ_TRY(read_gain(f, other, &gain, err));
     OQ_TRY_ALLOC(OQ_PUSH(f->arena, &f->gains, n), err);
     return add(f, n, n->output.v[0], gain, err);
@@ -338,8 +338,7 @@ static onq_code drop_gains(finder *f, onq_error *err) {
     for (size_t i = 0; i < f->gains.n; i++) {
         const oq_node *n = f->gains.v[i];
         const oq_str x = n->input.v[is_gain(f, n->input.v[0]) ? 1 : 0];
-        OQ_TRY_ALLOC(oq_map_put(&map, n->output.v[0], (uint32_t)to.n) &&
-                         OQ_PUSH(f->arena, &to, x),
+        OQ_TRY_ALLOC(oq_map_put(&map, n->output.v[0], (uint32_t)to.n) && OQ_PUSH(f->arena, &to, x),
                      err);
     }
     if (f->norms.n > 0) {
@@ -352,10 +351,10 @@ static onq_code drop_gains(finder *f, onq_error *err) {
             ones[i] = 1.0f;
         oq_tensor_set_view(t, ones, f->width * sizeof *ones);
         for (size_t i = 0; i < f->norms.n; i++)
-            f->norms.v[i]->input.v[oq_str_is(f->norms.v[i]->op_type,
-                                             "SkipSimplifiedLayerNormalization")
-                                       ? 2
-                                       : 1] = name;
+            f->norms.v[i]
+                ->input
+                .v[oq_str_is(f->norms.v[i]->op_type, "SkipSimplifiedLayerNormalization") ? 2 : 1] =
+                name;
     }
     return to.n > 0 ? oq_graph_replace_many(f->m, f->g, &map, to.v, err) : ONQ_OK;
 }

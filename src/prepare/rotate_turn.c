@@ -20,7 +20,7 @@ typedef struct matrix {
 static onq_code prepare(matrix *m, oq_arena *a, size_t n, onq_error *err) {
     *m = (matrix){.n = n, .power = n & -n};
     m->rest = n / m->power;
-    m->cosines = OQ_NEW_ARRAY(a, double, m->rest *m->rest);
+    m->cosines = OQ_NEW_ARRAY(a, double, m->rest * m->rest);
     m->sign = OQ_NEW_ARRAY(a, double, n);
     m->x = OQ_NEW_ARRAY(a, double, n *LANES);
     m->y = OQ_NEW_ARRAY(a, double, m->rest *LANES);

@@ -130,8 +130,8 @@ typedef struct ends {
 } ends;
 
 static oq_node *make_cast(work *w, oq_str from, oq_str to, int64_t type) {
-    oq_node *n = oq_node_make(&w->m->arena, "Cast", oq_fresh_node(&w->names, to, "_cast"), &from, 1,
-                              &to, 1);
+    oq_node *n =
+        oq_node_make(&w->m->arena, "Cast", oq_fresh_node(&w->names, to, "_cast"), &from, 1, &to, 1);
     return n != NULL && oq_attr_set_int(&w->m->arena, n, OQ_S("to"), type) ? n : NULL;
 }
 
@@ -140,10 +140,11 @@ static onq_code look_at_end(work *w, const oq_value_info *v, int64_t *type, onq_
     *type = t != NULL && goes(w, t->elem_type.v) ? t->elem_type.v : OQ_UNDEFINED;
     if (v->type == NULL || t != NULL)
         return ONQ_OK;
-    return oq_fail(err, ONQ_E_UNSUPPORTED,
-                   "'%.*s', an input or output of the model, is not a tensor, and can therefore get "
-                   "no Cast",
-                   OQ_STR(v->name));
+    return oq_fail(
+        err, ONQ_E_UNSUPPORTED,
+        "'%.*s', an input or output of the model, is not a tensor, and can therefore get "
+        "no Cast",
+        OQ_STR(v->name));
 }
 
 static onq_code rename_end(work *w, ends *e, oq_str name, oq_str *inside, onq_error *err) {

@@ -251,8 +251,8 @@ onq_code oq_lm_last_rows(oq_arena *a, const oq_datum *logits, oq_datum *out, onq
     dims[0] = (int64_t)batch;
     dims[1] = (int64_t)n;
     for (uint64_t b = 0; b < batch; b++)
-        memcpy(data + b * each,
-               (const uint8_t *)logits->data + (b * rows + rows - 1) * each, (size_t)each);
+        memcpy(data + b * each, (const uint8_t *)logits->data + (b * rows + rows - 1) * each,
+               (size_t)each);
     *out = (oq_datum){.kind = OQ_DATUM_TENSOR,
                       .dtype = logits->dtype,
                       .rank = 2,

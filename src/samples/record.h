@@ -20,12 +20,12 @@ typedef struct oq_record_run {
 
 typedef struct oq_record {
     oq_arena arena;
-    OQ_VEC(oq_record_run) runs; /* of the first samples, in their order */
-    size_t most;                /* runs that are wanted */
-    uint64_t bytes;             /* of those that are kept */
-    bool generated;             /* of inputs that were made up */
+    OQ_VEC(oq_record_run) runs;   /* of the first samples, in their order */
+    size_t most;                  /* runs that are wanted */
+    uint64_t bytes;               /* of those that are kept */
+    bool generated;               /* of inputs that were made up */
     const struct oq_roles *roles; /* what inputs and outputs are for; NULL: what names say */
-    bool classes;               /* the first output holds scores of classes, however many axes */
+    bool classes;                 /* the first output holds scores of classes, however many axes */
 } oq_record;
 
 void oq_record_init(oq_record *r, const onq_allocator *alloc, size_t most);

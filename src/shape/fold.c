@@ -133,7 +133,7 @@ static void variadic(oq_rctx *c, oq_cell_fn fn) {
 UNARY(neg)
 UNARY(abs)
 UNARY(sign)
-UNARY(not)
+UNARY(not )
 UNARY(floor)
 UNARY(ceil)
 UNARY(round)

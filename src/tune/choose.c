@@ -14,10 +14,11 @@ onq_code oq_target_read(oq_str text, oq_target *out, onq_error *err) {
     const char *is = memchr(text.p, '=', text.n);
     const oq_str name = {text.p, is != NULL ? (size_t)(is - text.p) : 0};
     if (is == NULL || !oq_metric_find(name, &out->metric))
-        return oq_fail(err, ONQ_E_OPTION,
-                       "--target: '%.*s' is not METRIC=VALUE with agreement, sample_agreement, "
-                       "sqnr, cosine, neighbours, iou, kl, perplexity_rise, accuracy_drop or metric",
-                       OQ_STR(text));
+        return oq_fail(
+            err, ONQ_E_OPTION,
+            "--target: '%.*s' is not METRIC=VALUE with agreement, sample_agreement, "
+            "sqnr, cosine, neighbours, iou, kl, perplexity_rise, accuracy_drop or metric",
+            OQ_STR(text));
     if (!oq_real_read(is + 1, &out->value))
         return oq_fail(err, ONQ_E_OPTION, "--target: '%s' is not a number", is + 1);
     const oq_metric_info *m = oq_metric_of(out->metric);

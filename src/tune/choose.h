@@ -3,8 +3,8 @@
  */
 #pragma once
 
-#include "tune/recipe.h"
 #include "tune/judge/score.h"
+#include "tune/recipe.h"
 
 /* The most of a time that its noise may count for. */
 #define OQ_NOISE_PART 0.02
@@ -30,8 +30,8 @@ onq_code oq_target_read(oq_str text, oq_target *out, onq_error *err);
 /* A unit that a candidate leaves float, and what it would be in integers. */
 typedef struct oq_float_unit {
     const char *node;
-    double sqnr; /* dB of the outputs with this unit alone in integers, or NAN */
-    double gain; /* ms that integers would save; 0 and less: they save none */
+    double sqnr;  /* dB of the outputs with this unit alone in integers, or NAN */
+    double gain;  /* ms that integers would save; 0 and less: they save none */
     bool guessed; /* sqnr is that of other units, by the work */
 } oq_float_unit;
 
@@ -52,7 +52,7 @@ typedef struct oq_candidate {
     bool doubted;        /* measured again, it does not reach the targets */
     bool reached;
     OQ_VEC(oq_float_unit) floats; /* of a point of the curve: the noisiest first */
-    bool on_curve; /* none is both faster and more accurate */
+    bool on_curve;                /* none is both faster and more accurate */
 } oq_candidate;
 
 typedef OQ_VEC(oq_candidate *) oq_candidates;

@@ -20,7 +20,7 @@ typedef struct oq_state_row {
     oq_score score;
     double ms, ms_noise;
     uint64_t size;
-    bool partly; /* some samples judged it */
+    bool partly;         /* some samples judged it */
     const char *why_not; /* it could not be made, or NULL; valid until the state is closed */
 } oq_state_row;
 

@@ -75,8 +75,8 @@ static onq_code judge(scorer *x, const char *path, const size_t *places, size_t 
     OQ_TRY(open_model(x, path, err));
     for (size_t from = 0, to = 0; from < n && !x->lost; from = to) {
         to = from == 0 && !x->to_the_end && n > FIRST_LOOK ? FIRST_LOOK : n;
-        OQ_TRY(oq_trials_score(x->set, x->session, x->model, places + from, to - from, &x->into,
-                               err));
+        OQ_TRY(
+            oq_trials_score(x->set, x->session, x->model, places + from, to - from, &x->into, err));
         x->lost = !x->to_the_end && oq_targets_are_lost(&x->t->targets, &x->into, &x->t->whole);
     }
     return ONQ_OK;

@@ -11,10 +11,10 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define PROBE_LIMIT    "6"  /* samples that calibrate for it, some of them held out */
-#define PROBE_SAMPLES  2    /* for the noise of one unit */
-#define MUCH           0.2  /* of the work that pays: worth a method of its own */
-#define GUESSES        3    /* points that the prediction chooses; then what is left is halved */
+#define PROBE_LIMIT    "6" /* samples that calibrate for it, some of them held out */
+#define PROBE_SAMPLES  2   /* for the noise of one unit */
+#define MUCH           0.2 /* of the work that pays: worth a method of its own */
+#define GUESSES        3   /* points that the prediction chooses; then what is left is halved */
 #define LEARNED_POINTS 2
 #define FURTHER        0.85 /* of the noise of one that lacked a little */
 #define MAX_POINTS     6    /* of the curve that are made */
@@ -282,8 +282,8 @@ static void fill_noise(stage *s, oq_method way, const oq_candidate *all) {
         const oq_menu_row *plain = &m->rows[OQ_METHOD_PLAIN];
         if (m->rows[way].known || !fits(m, way) || m->rows[way].gain <= 0)
             continue;
-        m->rows[way].noise = way == OQ_METHOD_PLAIN ? each * m->macs
-                                                    : fmin(plain->noise, each * m->macs);
+        m->rows[way].noise =
+            way == OQ_METHOD_PLAIN ? each * m->macs : fmin(plain->noise, each * m->macs);
         m->rows[way].known = m->rows[way].guessed = true;
     }
 }

@@ -298,9 +298,10 @@ static onq_code check_classes(oq_auto *a, oq_metric metric, onq_error *err) {
     const oq_datum *first = a->choose.n_outputs > 0 ? &a->choose.all.v[0].outputs[0] : NULL;
     if (metric == OQ_METRIC_NEIGHBOURS &&
         (first == NULL || oq_rows_of(first) == 0 || first->rank < 2 || first->rank > 3))
-        return oq_fail(err, ONQ_E_INVALID,
-                       "--target neighbours: the first output is not [N, C] or [N, T, C], so it has "
-                       "no embeddings (--target sqnr=DB)");
+        return oq_fail(
+            err, ONQ_E_INVALID,
+            "--target neighbours: the first output is not [N, C] or [N, T, C], so it has "
+            "no embeddings (--target sqnr=DB)");
     const bool needs = metric == OQ_METRIC_AGREEMENT || metric == OQ_METRIC_SAMPLE_AGREEMENT ||
                        metric == OQ_METRIC_KL || metric == OQ_METRIC_PERPLEXITY_RISE;
     if (!needs)

@@ -378,8 +378,9 @@ static void decoding_text(const oq_auto *a, oq_buf *b) {
     for (size_t i = 0; i < a->meaning.n; i++)
         states |= oq_meaning_is_state(&a->meaning, i);
     if (a->meaning.language.is && states)
-        oq_buf_adds(b, "these times are of the steps of the samples; onq bench --decode measures the "
-                       "prefill and the decoding apart\n");
+        oq_buf_adds(b,
+                    "these times are of the steps of the samples; onq bench --decode measures the "
+                    "prefill and the decoding apart\n");
 }
 
 /* Why units stayed float, the noisiest first. */

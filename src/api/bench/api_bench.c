@@ -36,7 +36,8 @@ static const onq_option_info rows[] = {
     OQ_ROW_LABELS(". Shows the share of right answers of each model."),
     OQ_ROW_TARGET("How near to the first model the others must be, as a gate for scripts: "
                   "agreement=PERCENT (the same class), sample_agreement=PERCENT (in all rows of a "
-                  "sample or sequence), sqnr=DB, cosine=X or, with --labels, accuracy_drop=PERCENT. The status is 1 if one of them is not."),
+                  "sample or sequence), sqnr=DB, cosine=X or, with --labels, "
+                  "accuracy_drop=PERCENT. The status is 1 if one of them is not."),
     OQ_FLAG("throughput", 0, "",
             "Also run several samples at once in a session that shares its threads among them, "
             "and compare runs per second with one sample at a time. With --threads 1 each run has "
@@ -183,8 +184,8 @@ static onq_code time_flights(bench *b, onq_error *err) {
             }
             const double each = c->total / (double)c->times.n;
             const onq_code rc = oq_bench_flight_round(
-                &c->flight, c->complete != NULL ? c->complete : c->source, wanted > 0 ? wanted : (uint64_t)(FLIGHT_SECONDS / each) + 1,
-                err);
+                &c->flight, c->complete != NULL ? c->complete : c->source,
+                wanted > 0 ? wanted : (uint64_t)(FLIGHT_SECONDS / each) + 1, err);
             if (rc != ONQ_OK)
                 return oq_error_in(err, rc, "%s", c->path);
             OQ_TRY(oq_progress(b->job->env, "throughput", round * b->n + i + 1,
@@ -484,8 +485,8 @@ static void show_language(bench *b, size_t width) {
         show_number(t, 2, i > 0 ? 100 * oq_lm_top1(s) : (double)NAN, "%");
         oq_buf_addc(t, '\n');
     }
-    oq_buf_addf(t, "%" PRIu64 " rows, %" PRIu64 " tokens predicted\n", b->v[0].tally.text[OQ_FREE].rows,
-                b->v[0].tally.text[OQ_FREE].predictions);
+    oq_buf_addf(t, "%" PRIu64 " rows, %" PRIu64 " tokens predicted\n",
+                b->v[0].tally.text[OQ_FREE].rows, b->v[0].tally.text[OQ_FREE].predictions);
 }
 
 /* From place to place of sequences, and whole ones. */
@@ -664,16 +665,17 @@ static onq_code run_bench(oq_job *job, onq_error *err) {
 }
 
 const oq_command oq_command_bench = {
-    .info = {"bench", "MODEL [MODEL...]", "time models side by side and compare their outputs",
-             "Runs each MODEL in ONNX Runtime over the samples of --data and shows size, latency "
-             "(fastest, median and 90th percentile), throughput, and how well the outputs agree "
-             "with the first "
-             "model's: cosine, signal to quantization noise in dB, and how often the largest value "
-             "along the last axis is the same one. Of several outputs the table shows the one that "
-             "agrees worst; all of them follow below it. States (caches, hidden states) are shown "
-             "apart, and models with them step by step: with their own states, and with those of the "
-             "first model. Language models also get their perplexity on the texts of --data and their "
-             "divergence (KL) from the first model."},
+    .info =
+        {"bench", "MODEL [MODEL...]", "time models side by side and compare their outputs",
+         "Runs each MODEL in ONNX Runtime over the samples of --data and shows size, latency "
+         "(fastest, median and 90th percentile), throughput, and how well the outputs agree "
+         "with the first "
+         "model's: cosine, signal to quantization noise in dB, and how often the largest value "
+         "along the last axis is the same one. Of several outputs the table shows the one that "
+         "agrees worst; all of them follow below it. States (caches, hidden states) are shown "
+         "apart, and models with them step by step: with their own states, and with those of the "
+         "first model. Language models also get their perplexity on the texts of --data and their "
+         "divergence (KL) from the first model."},
     .groups = {&own, &oq_group_input, &oq_group_data, &oq_group_runtime, &oq_group_general,
                &oq_group_verify_idle},
     .run = run_bench,

@@ -14,9 +14,9 @@ typedef oq_bench_contender contender;
 
 typedef struct comparing {
     oq_bench *b;
-    size_t n_outputs;             /* of the first model */
-    size_t *forced;               /* by contender: its place among the models of the sweep, or 0 */
-    oq_tally *slots;              /* by slot and contender */
+    size_t n_outputs; /* of the first model */
+    size_t *forced;   /* by contender: its place among the models of the sweep, or 0 */
+    oq_tally *slots;  /* by slot and contender */
     uint64_t steps[OQ_SWEEP_SLOTS];
 } comparing;
 
@@ -140,8 +140,7 @@ static onq_code list_models(comparing *x, oq_sweep_model **out, size_t *n, onq_e
         if (c->forced == NULL)
             continue;
         x->forced[i] = *n;
-        models[(*n)++] =
-            (oq_sweep_model){.session = c->forced, .path = c->path, .forced = true};
+        models[(*n)++] = (oq_sweep_model){.session = c->forced, .path = c->path, .forced = true};
     }
     *out = models;
     return ONQ_OK;
@@ -159,16 +158,16 @@ onq_code oq_bench_compare(oq_bench *b, onq_error *err) {
     OQ_TRY(list_models(&x, &models, &n_models, err));
     /* Labels are counted in the order of the samples. */
     const bool at_once = b->v[0].walker != NULL && b->labels.v == NULL;
-    const oq_sweep sweep = {.env = b->job->env,
-                            .models = models,
-                            .n_models = n_models,
-                            .ctx = &x,
-                            .take = compare_sample,
-                            .end = join_sequence,
-                            .whole_sequences = true,
-                            .wide = {.model = at_once ? b->v[0].model : NULL,
-                                     .memory = oq_memory_share()},
-                            .what = "compare"};
+    const oq_sweep sweep = {
+        .env = b->job->env,
+        .models = models,
+        .n_models = n_models,
+        .ctx = &x,
+        .take = compare_sample,
+        .end = join_sequence,
+        .whole_sequences = true,
+        .wide = {.model = at_once ? b->v[0].model : NULL, .memory = oq_memory_share()},
+        .what = "compare"};
     const onq_code rc = oq_sweep_run(&sweep, err);
     for (unsigned i = 0; i < OQ_SWEEP_SLOTS; i++)
         drop_slot(&x, i);

@@ -22,7 +22,7 @@ typedef struct oq_bench_contender {
     double load_seconds;
     OQ_VEC(double) times; /* seconds, one a run */
     double total;
-    oq_tally tally; /* against the first model */
+    oq_tally tally;       /* against the first model */
     size_t *counterparts; /* by output of the first model; SIZE_MAX: it has none */
     size_t *order;        /* of the outputs, worst first */
     uint64_t rows, right; /* with labels: seen, and as they say */

@@ -50,10 +50,11 @@ static onq_code load_encodings(oq_static *s, onq_error *err) {
         oq_warn(env, "%s: %zu of its tensors are not in the model; the first is '%.*s'", path,
                 read.n_gone, OQ_STR(read.gone));
     if (read.n_blocks > 0)
-        oq_warn(env,
-                "%s: %zu weights are encoded in blocks, which are not made here: they are quantized "
-                "anew; the first is '%.*s' (`onq nbits` makes blocks)",
-                path, read.n_blocks, OQ_STR(read.blocks));
+        oq_warn(
+            env,
+            "%s: %zu weights are encoded in blocks, which are not made here: they are quantized "
+            "anew; the first is '%.*s' (`onq nbits` makes blocks)",
+            path, read.n_blocks, OQ_STR(read.blocks));
     oq_info(env, "%s: parameters of %zu tensors, %zu left to the quantizer", path, read.n,
             read.n_other);
     return ONQ_OK;

@@ -243,8 +243,7 @@ static onq_code try_round(oq_diagnosing *g, onq_error *err) {
     for (size_t i = 0; i < oq_remedy_count && best < ENOUGH; i++) {
         const size_t n = g->out->tries.n;
         if (!oq_remedy_is_for(&oq_remedies[i], g->base.recipe.command) ||
-            oq_remedies[i].of_runtime ||
-            (oq_remedies[i].leaves_float && is_good(g)))
+            oq_remedies[i].of_runtime || (oq_remedies[i].leaves_float && is_good(g)))
             continue;
         if (g->out->causes.n > 0 && (g->taken[i] || g->row_gain[i] < HARMFUL))
             continue;
@@ -276,9 +275,8 @@ static oq_try *best_try(const oq_diagnosing *g, size_t first) {
         if (is_worth(g, &x->tries.v[i]))
             best = fmax(best, gain_over(g->current.sqnr, &x->tries.v[i].made));
     for (size_t i = first; i < x->tries.n; i++)
-        if (is_worth(g, &x->tries.v[i]) &&
-            gain_over(g->current.sqnr, &x->tries.v[i].made) >=
-                share_needed(g, &x->tries.v[i]) * best)
+        if (is_worth(g, &x->tries.v[i]) && gain_over(g->current.sqnr, &x->tries.v[i].made) >=
+                                               share_needed(g, &x->tries.v[i]) * best)
             return &x->tries.v[i];
     return NULL;
 }

@@ -546,11 +546,8 @@ static uint32_t say_few_bits(const oq_diagnosing *g, const oq_try *t, oq_buf *ou
 #define LEAVE .same_ranges = true, .leaves_float = true
 
 const oq_remedy oq_remedies[] = {
-    {"not_prepared",
-     .commands = OQ_FOR_STATIC | OQ_FOR_DYNAMIC,
-     .is_free = true,
-     .prepare = prepare_float,
-     .say = say_prepare},
+    {"not_prepared", .commands = OQ_FOR_STATIC | OQ_FOR_DYNAMIC, .is_free = true,
+     .prepare = prepare_float, .say = say_prepare},
     {"saturation",
      {{"saturation_safe", NULL}},
      SAME,

@@ -2,8 +2,8 @@
  * quant_prepare.c — the beginning of every quantization: a model that is sound, its types known,
  * its opset what the result needs.
  */
-#include "api/samples.h"
 #include "api/quantizing/quantization.h"
+#include "api/samples.h"
 #include "base/env.h"
 #include "onnx/tidy.h"
 #include "quantize/ort/result_opset.h"

@@ -13,7 +13,6 @@
 #include "engine/ort.h"
 #include "onnx/check/check.h"
 
-
 static const onq_option_info rows[] = {
     /* Own sense: in `debug` it is the model that is read. */
     OQ_PATH("float_model", 0, "float", "FILE",

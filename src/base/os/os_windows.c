@@ -29,9 +29,9 @@ static oq_handle given(HANDLE h) {
 /* The path of an open file or folder, as \\?\C:\...: heap. NULL with errno. */
 static wchar_t *path_of(oq_handle h) {
     wchar_t *path = malloc(OQ_WIDE_MAX * sizeof *path);
-    const DWORD n =
-        path != NULL ? GetFinalPathNameByHandleW(handle_of(h), path, OQ_WIDE_MAX, FILE_NAME_NORMALIZED)
-                     : 0;
+    const DWORD n = path != NULL ? GetFinalPathNameByHandleW(handle_of(h), path, OQ_WIDE_MAX,
+                                                             FILE_NAME_NORMALIZED)
+                                 : 0;
     if (n > 0 && n < OQ_WIDE_MAX)
         return path;
     if (path != NULL)

@@ -24,9 +24,9 @@
 typedef enum oq_gguf_type {
     OQ_GGUF_F32 = 0,
     OQ_GGUF_F16 = 1,
-    OQ_GGUF_Q4_0 = 2, /* 32: a scale, integers of 4 bits less 8 */
-    OQ_GGUF_Q4_1 = 3, /* 32: a scale, a minimum, integers of 4 bits */
-    OQ_GGUF_Q8_0 = 8, /* 32: a scale, integers of 8 bits */
+    OQ_GGUF_Q4_0 = 2,  /* 32: a scale, integers of 4 bits less 8 */
+    OQ_GGUF_Q4_1 = 3,  /* 32: a scale, a minimum, integers of 4 bits */
+    OQ_GGUF_Q8_0 = 8,  /* 32: a scale, integers of 8 bits */
     OQ_GGUF_Q4_K = 12, /* 256: eight blocks of 32 with scales and minima of 6 bits */
     OQ_GGUF_Q6_K = 14, /* 256: sixteen blocks of 16 with scales of 8 bits */
     OQ_GGUF_BF16 = 30
@@ -73,4 +73,5 @@ onq_code oq_gguf_check_type(const oq_gguf_tensor *t, onq_error *err);
 void oq_gguf_read(const oq_gguf_tensor *t, uint64_t from, uint64_t n, float *out);
 /* The integers, scale and minimum of block i of Q4_0, Q4_1 or Q8_0: values are scale x q + minimum,
  * q from 0 to 15 or 255. */
-void oq_gguf_block(const oq_gguf_tensor *t, uint64_t i, uint8_t q[32], float *scale, float *minimum);
+void oq_gguf_block(const oq_gguf_tensor *t, uint64_t i, uint8_t q[32], float *scale,
+                   float *minimum);

@@ -37,8 +37,8 @@ typedef struct oq_convert_job {
     oq_model *model; /* changed in place; its nodes come after what they read */
     oq_convert_to to;
     oq_convert_clips clips;
-    bool lossy;    /* convert also what has no exact counterpart */
-    bool partial;  /* what has no operator in the new form keeps its pairs */
+    bool lossy;   /* convert also what has no exact counterpart */
+    bool partial; /* what has no operator in the new form keeps its pairs */
     /* To blocks: which nodes; NULL: all that can. */
     bool (*takes)(const void *ctx, const oq_index *ix, const oq_node *n);
     const void *takes_ctx;
@@ -51,9 +51,9 @@ typedef struct oq_convert_job {
     size_t n_weights;   /* quantized constants that are float now */
     size_t n_clips;     /* Relu and Clip that were restored */
     size_t n_kept;      /* at inputs and outputs of the model, whose types stay */
-    size_t n_stay;      /* operators that keep their pairs, because the new form has none for them */
-    size_t n_lossy;     /* operators whose counterpart is not exact */
-    oq_str lossy_node;  /* the first of them, and why */
+    size_t n_stay;     /* operators that keep their pairs, because the new form has none for them */
+    size_t n_lossy;    /* operators whose counterpart is not exact */
+    oq_str lossy_node; /* the first of them, and why */
     const char *lossy_why;
 } oq_convert_job;
 

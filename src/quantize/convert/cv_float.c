@@ -15,7 +15,7 @@
 #include <math.h>
 
 #define MAX_SPAN  1000.0 /* between bounds that somebody wrote */
-#define MAX_STEPS 64 /* back through the graph, to see whether values can be negative */
+#define MAX_STEPS 64     /* back through the graph, to see whether values can be negative */
 
 typedef struct strip {
     oq_cv_scope *s;
@@ -152,9 +152,9 @@ static bool find_bounds(oq_cv_scope *s, const oq_node *q, oq_bounds *out) {
         oq_cv_constant(s, x) != NULL)
         return false;
     /* After other operators, and those that move values, no quantizer removes anything. */
-    if (how == OQ_CLIPS_AUTO &&
-        (oq_rules_quantized_in(maker->op_type) == 0 ||
-         oq_op_traits_of(maker->op_type)->repeats != OQ_REPEATS_NOTHING || oq_node_is(maker, "Pad")))
+    if (how == OQ_CLIPS_AUTO && (oq_rules_quantized_in(maker->op_type) == 0 ||
+                                 oq_op_traits_of(maker->op_type)->repeats != OQ_REPEATS_NOTHING ||
+                                 oq_node_is(maker, "Pad")))
         return false;
     const oq_qtype_info *info = oq_qtype_find(type);
     if (info == NULL || info->is_float)
@@ -391,7 +391,8 @@ static onq_code bypass(strip *t, const oq_node *dq, oq_str x, onq_error *err) {
     OQ_TRY(note_pair(s, dq, err));
     oq_node *maker = maker_of(t, x);
     /* What reads integers gets a name from the quantizer; other names are those of the float model. */
-    const bool named = oq_map_has(&t->clipped, x) && oq_map_has(&s->cv->lifted, maker->input.v[0]) &&
+    const bool named = oq_map_has(&t->clipped, x) &&
+                       oq_map_has(&s->cv->lifted, maker->input.v[0]) &&
                        !oq_str_ends(out, OQ_S("_DequantizeLinear_Output"));
     if ((is_output || named || oq_str_eq(out, oq_cv_plain_name(dq->input.v[0]))) && maker != NULL &&
         !is_graph_output(s, x) && rename_output(maker, x, out))

@@ -239,10 +239,11 @@ static onq_code lift_nbits(oq_cv_scope *s, oq_node *n, onq_error *err) {
         const bool pairs = s->cv->job->to != OQ_TO_FLOAT;
         const bool odd = p.real_zero || p.groups != NULL;
         if (pairs && odd)
-            OQ_TRY(oq_cv_inexact(s, n,
-                                 "its zero points are not integers, or its rows not in the order of "
-                                 "its blocks, so that its weight can only become float",
-                                 err));
+            OQ_TRY(
+                oq_cv_inexact(s, n,
+                              "its zero points are not integers, or its rows not in the order of "
+                              "its blocks, so that its weight can only become float",
+                              err));
         OQ_TRY(pairs && !odd ? nbits_blocks(s, &p, &weight, err)
                              : nbits_float(s, &p, &weight, err));
         OQ_TRY(keep(s, key, weight, err));

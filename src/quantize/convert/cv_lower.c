@@ -268,9 +268,9 @@ static bool moves_bytes(const oq_cv_scope *s, const oq_node *n) {
     static const struct {
         const char *type;
         int64_t since;
-    } types[] = {{"Flatten", 9},   {"Gather", 1},    {"MaxPool", 12}, {"Pad", 13},
-                 {"Reshape", 5},   {"Slice", 10},    {"Split", 2},    {"Squeeze", 11},
-                 {"Tile", 6},      {"Transpose", 1}, {"Unsqueeze", 11}};
+    } types[] = {{"Flatten", 9}, {"Gather", 1},    {"MaxPool", 12},  {"Pad", 13},
+                 {"Reshape", 5}, {"Slice", 10},    {"Split", 2},     {"Squeeze", 11},
+                 {"Tile", 6},    {"Transpose", 1}, {"Unsqueeze", 11}};
     for (size_t i = 0; oq_domain_is_onnx(n->domain) && i < OQ_COUNT(types); i++)
         if (oq_str_is(n->op_type, types[i].type))
             return s->cv->opset >= types[i].since;
@@ -360,8 +360,8 @@ static bool is_between(const oq_cv_scope *s, const oq_node *n) {
     for (size_t i = 0; i < n->output.n; i++) {
         const oq_value *v = oq_index_find(&s->index, n->output.v[i]);
         for (size_t k = 0; v != NULL && k < v->uses.n; k++)
-            quantized |= v->uses.v[k].slot == 0 &&
-                         oq_node_is_quantize(s->graph->node.v[v->uses.v[k].node]);
+            quantized |=
+                v->uses.v[k].slot == 0 && oq_node_is_quantize(s->graph->node.v[v->uses.v[k].node]);
     }
     return reads && quantized && !oq_node_is_pair(n);
 }

@@ -168,11 +168,12 @@ onq_code oq_cv_to_nbits(oq_cv_scope *s, onq_error *err) {
             continue;
         }
         if (reads_blocks(s, n))
-            OQ_TRY(oq_cv_stays(s, n,
-                               "MatMulNBits takes the second input of MatMul, in blocks of 16, 32, "
-                               "64, 128 or 256 along its rows, and GatherBlockQuantized tables of 4 "
-                               "bits",
-                               err));
+            OQ_TRY(
+                oq_cv_stays(s, n,
+                            "MatMulNBits takes the second input of MatMul, in blocks of 16, 32, "
+                            "64, 128 or 256 along its rows, and GatherBlockQuantized tables of 4 "
+                            "bits",
+                            err));
         OQ_TRY(oq_cv_emit(s, n, err));
     }
     return ONQ_OK;

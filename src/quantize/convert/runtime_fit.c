@@ -206,9 +206,8 @@ static onq_code change_form(oq_model *m, const oq_runtime *r, int to, oq_runtime
                           .takes = is_beyond,
                           .takes_ctx = r};
     OQ_TRY(oq_convert_run(&job, err));
-    out->form = out->form == NULL
-                    ? words[to]
-                    : oq_str_format(&m->arena, "%s and %s", out->form, words[to]).p;
+    out->form = out->form == NULL ? words[to]
+                                  : oq_str_format(&m->arena, "%s and %s", out->form, words[to]).p;
     out->n_form += job.n_operators;
     return out->form != NULL ? ONQ_OK : oq_fail_nomem(err);
 }

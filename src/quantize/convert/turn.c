@@ -101,8 +101,8 @@ INLINE void turn_rows_of(const oq_cv_turn *u, const uint8_t *from, uint64_t row,
     for (uint64_t r = 0; r < n_rows; r += n)
         for (uint64_t c = 0; c < u->width; c += n) {
             const uint64_t now = n_rows - r < n ? n_rows - r : n, at = c * bits / 8;
-            const size_t size = width - at < sizeof t.row[0] ? (size_t)(width - at)
-                                                             : sizeof t.row[0];
+            const size_t size =
+                width - at < sizeof t.row[0] ? (size_t)(width - at) : sizeof t.row[0];
             fill_tile(u, from, row + r, now, c, bits, &t);
             if (size == sizeof t.row[0])
                 for (uint64_t i = 0; i < now; i++)
@@ -114,7 +114,8 @@ INLINE void turn_rows_of(const oq_cv_turn *u, const uint8_t *from, uint64_t row,
 }
 
 /* Whole rows of a matrix; the first is a multiple of a square's. */
-static void turn_rows(const oq_cv_turn *u, uint64_t matrix, uint64_t row, uint64_t n, uint8_t *out) {
+static void turn_rows(const oq_cv_turn *u, uint64_t matrix, uint64_t row, uint64_t n,
+                      uint8_t *out) {
     const unsigned bits = bits_of(u);
     const uint8_t *from = u->data.p + matrix * u->step * bits / 8;
     switch (bits) {
@@ -138,8 +139,8 @@ static void turn_rows(const oq_cv_turn *u, uint64_t matrix, uint64_t row, uint64
 /* ---- ranges of bytes ---- */
 
 /* Bytes that begin or end inside of rows, through whole rows. */
-static onq_code turn_part(const oq_cv_turn *u, const onq_allocator *alloc, uint64_t from, uint64_t n,
-                          uint64_t *done, uint8_t *out, onq_error *err) {
+static onq_code turn_part(const oq_cv_turn *u, const onq_allocator *alloc, uint64_t from,
+                          uint64_t n, uint64_t *done, uint8_t *out, onq_error *err) {
     const unsigned bits = bits_of(u), side = WORD / bits;
     const uint64_t width = u->width * bits / 8, r = from / width % u->rows;
     const uint64_t first = r / side * side, rows = u->rows - first < side ? u->rows - first : side;

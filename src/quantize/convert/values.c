@@ -329,7 +329,8 @@ onq_code oq_cv_values_linear(oq_model *m, oq_tensor *ints, oq_tensor *scale, oq_
         if (n_zero != n)
             return oq_fail(err, ONQ_E_INVALID,
                            "tensor '%.*s': '%.*s' has %llu zero points for %llu scales",
-                           OQ_STR(ints->name), OQ_STR(zero->name), (unsigned long long)n_zero, (unsigned long long)n);
+                           OQ_STR(ints->name), OQ_STR(zero->name), (unsigned long long)n_zero,
+                           (unsigned long long)n);
     }
     if (!oq_dtype_is_float(out->scale_type))
         return oq_fail(err, ONQ_E_INVALID, "the scale '%.*s' is %s", OQ_STR(scale->name),

@@ -36,7 +36,7 @@ typedef struct oq_cv_values {
     uint64_t per_outer, per_along, per_inner;
     uint64_t zero_outer, zero_along, zero_inner; /* the same for zero points */
     const uint32_t *groups; /* not NULL: number k of these stands for k / block */
-    uint64_t flat_block;    /* not 0: the scale is that of so many elements of the source of `turn` */
+    uint64_t flat_block; /* not 0: the scale is that of so many elements of the source of `turn` */
     oq_dtype real;       /* of the result */
 } oq_cv_values;
 

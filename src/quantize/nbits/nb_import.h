@@ -30,8 +30,8 @@ typedef struct oq_nb_import {
     oq_gguf file;
     oq_arena *arena;
     OQ_VEC(oq_nb_source *) all;
-    oq_map map;  /* name of an initializer -> index */
-    bool exact;  /* blocks stay as they are where that is possible */
+    oq_map map; /* name of an initializer -> index */
+    bool exact; /* blocks stay as they are where that is possible */
     /* counts of tensors: */
     size_t n_taken, n_exact, n_anew;
 } oq_nb_import;

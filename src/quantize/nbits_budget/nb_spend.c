@@ -25,9 +25,12 @@ typedef struct form {
     const char *name;
 } form;
 
-static const form forms[] = {{2, 0, "2 bits"},  {4, 128, "4 bits in blocks of 128"},
-                             {4, 64, "4 bits in blocks of 64"}, {4, 0, "4 bits"},
-                             {8, 0, "8 bits"},  {0, 0, "float"}};
+static const form forms[] = {{2, 0, "2 bits"},
+                             {4, 128, "4 bits in blocks of 128"},
+                             {4, 64, "4 bits in blocks of 64"},
+                             {4, 0, "4 bits"},
+                             {8, 0, "8 bits"},
+                             {0, 0, "float"}};
 #define FORMS OQ_COUNT(forms)
 
 typedef struct level {

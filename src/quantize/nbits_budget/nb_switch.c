@@ -24,8 +24,8 @@ size_t oq_nb_switch_of(const oq_nb_switch *s, const oq_nb_lazy *weight) {
 }
 
 /* The whole model quantized, in a copy. */
-static onq_code quantize(oq_nb_switch *s, oq_model *m, const oq_nb_config *c,
-                         oq_model_proto **out, onq_error *err) {
+static onq_code quantize(oq_nb_switch *s, oq_model *m, const oq_nb_config *c, oq_model_proto **out,
+                         onq_error *err) {
     oq_model_proto *as_is = m->proto;
     oq_nb_config plain = *c;
     oq_plan plan;

@@ -43,7 +43,7 @@ struct oq_nb_weigher {
     OQ_VEC(truth) truths;
     size_t wanted; /* of them */
     oq_roles roles;
-    bool *on;      /* switches */
+    bool *on; /* switches */
     oq_datum *data;
     size_t runs;
 };
@@ -152,8 +152,8 @@ static double harm_of(const oq_nb_weigher *w, const truth *t, const oq_outputs *
             continue;
         if (l->is && l->logits == i) {
             const oq_lm_text text = {.ids = &t->sample.inputs[l->ids],
-                                     .mask = l->mask != OQ_NOWHERE ? &t->sample.inputs[l->mask]
-                                                                   : NULL};
+                                     .mask =
+                                         l->mask != OQ_NOWHERE ? &t->sample.inputs[l->mask] : NULL};
             oq_lm_add(&score, &text, &t->outputs[i], &got->v[i]);
             sum += score.rows > 0 ? oq_lm_kl(&score) : 0;
             continue;
@@ -230,10 +230,9 @@ static onq_code find_groups(oq_nb_weigher *w, const oq_nb_weighed *all, size_t n
     for (size_t i = 0; i < n; i++) {
         const oq_nb_reader *r = all[i].reader;
         const int64_t layer = oq_nb_layer_of(r->node, oq_nb_lazy_task(r->weight)->name);
-        const oq_str key =
-            n <= SINGLE ? oq_str_format(a, "weight %zu", i)
-            : layer >= 0 ? oq_str_format(a, "layer %lld", (long long)layer)
-                         : oq_str_format(a, "part %zu", i * CHUNKS / n);
+        const oq_str key = n <= SINGLE  ? oq_str_format(a, "weight %zu", i)
+                           : layer >= 0 ? oq_str_format(a, "layer %lld", (long long)layer)
+                                        : oq_str_format(a, "part %zu", i * CHUNKS / n);
         if (key.p == NULL)
             return oq_fail_nomem(err);
         OQ_TRY(number(a, &layers, key, &n_layers, &t->layer[i], err));
@@ -245,7 +244,8 @@ static onq_code find_groups(oq_nb_weigher *w, const oq_nb_weighed *all, size_t n
             OQ_TRY(number(a, &kinds, kind, &n_kinds, &t->kind[i], err));
     }
     for (size_t i = 0; i < n_layers + n_kinds; i++)
-        if (!(i < n_layers ? OQ_PUSH(a, &t->layers, (group){0}) : OQ_PUSH(a, &t->kinds, (group){0})))
+        if (!(i < n_layers ? OQ_PUSH(a, &t->layers, (group){0})
+                           : OQ_PUSH(a, &t->kinds, (group){0})))
             return oq_fail_nomem(err);
     return ONQ_OK;
 }
@@ -255,8 +255,8 @@ static onq_code measure_group(oq_nb_weigher *w, const oq_nb_weighed *all, size_t
                               const uint32_t *of, uint32_t which, group *g, onq_error *err) {
     memset(w->on, 0, w->graph.n * sizeof *w->on);
     for (size_t i = 0; i < n; i++) {
-        const size_t at = of[i] == which ? oq_nb_switch_of(&w->graph, all[i].reader->weight)
-                                         : OQ_NB_NO_SWITCH;
+        const size_t at =
+            of[i] == which ? oq_nb_switch_of(&w->graph, all[i].reader->weight) : OQ_NB_NO_SWITCH;
         if (at != OQ_NB_NO_SWITCH)
             w->on[at] = true;
         g->n += of[i] == which;
@@ -337,7 +337,8 @@ onq_code oq_nb_weigher_see(void *ctx, oq_nb_weighed *all, size_t n, onq_error *e
     oq_nb_weigher *w = ctx;
     for (size_t i = 0; i < n; i++)
         if (!all[i].reader->gathers && oq_nb_lazy_task(all[i].reader->weight)->batch == 1)
-            OQ_TRY(observe(w, all[i].reader->input, oq_nb_lazy_task(all[i].reader->weight)->k, err));
+            OQ_TRY(
+                observe(w, all[i].reader->input, oq_nb_lazy_task(all[i].reader->weight)->k, err));
     OQ_TRY(oq_nb_switch_make(&w->graph, w->job->model, w->job->config, all, n, err));
     OQ_TRY(open_session(w, err));
     OQ_TRY(oq_roles_find(&w->arena, &w->session->inputs, &w->session->outputs, &w->roles, err));

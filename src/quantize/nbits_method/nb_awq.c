@@ -15,7 +15,7 @@
 #define POWERS       20  /* that are tried, in steps of 1 / POWERS */
 #define SHRINK       0.6 /* ranges of blocks that are tried: down to this part */
 #define SHRINK_STEPS 16
-#define MAX_BLOCK    256 /* larger blocks count as several in the choice */
+#define MAX_BLOCK    256        /* larger blocks count as several in the choice */
 #define MAX_COLUMNS  OQ_NB_TILE /* of a weight, for the choice of the power */
 
 /* ---- the factors of a tensor's channels ---- */
@@ -100,7 +100,7 @@ static onq_code choose(scaling *s, oq_arena *a, const oq_channel_input *in, doub
     double *tried = OQ_NEW_ARRAY(a, double, in->n + 1), least = INFINITY;
     double **w = OQ_NEW_ARRAY(a, double *, in->n_readers + 1);
     size_t *cols = OQ_NEW_ARRAY(a, size_t, in->n_readers + 1);
-    double *x = OQ_NEW_ARRAY(a, double, MAX_BLOCK * MAX_COLUMNS);
+    double *x = OQ_NEW_ARRAY(a, double, MAX_BLOCK *MAX_COLUMNS);
     OQ_TRY_ALLOC(tried != NULL && w != NULL && cols != NULL && x != NULL, err);
     for (size_t i = 0; i < in->n_readers; i++)
         OQ_TRY(take_columns(a, &in->readers[i], in->n, &w[i], &cols[i], err));
@@ -202,7 +202,7 @@ static void awq_panel(const oq_nb_task *t, oq_nb_panel *p, void *ctx) {
 
 onq_code oq_nb_awq(const oq_nb_task *t, const oq_nb_sink *s, onq_error *err) {
     OQ_SCRATCH(scratch, t->alloc);
-    room m = {.w = OQ_NEW_ARRAY(&scratch, double, t->block * OQ_NB_TILE),
+    room m = {.w = OQ_NEW_ARRAY(&scratch, double, t->block *OQ_NB_TILE),
               .power = OQ_NEW_ARRAY(&scratch, double, t->block)};
     OQ_TRY_ALLOC(m.w != NULL && m.power != NULL, err);
     return oq_nb_panels(t, s, awq_panel, &m, err);

@@ -51,8 +51,8 @@ static void measure_plain(trial *t, const double *w, size_t rows, size_t cols, s
 }
 
 #if defined(__x86_64__)
-OQ_AVX2 static void measure_avx2(trial *t, const double *w, size_t rows, size_t cols,
-                                 size_t stride, const double *power) {
+OQ_AVX2 static void measure_avx2(trial *t, const double *w, size_t rows, size_t cols, size_t stride,
+                                 const double *power) {
     measure_body(t, w, rows, cols, stride, power);
 }
 #define MEASURE (oq_cpu_has(OQ_CPU_AVX2) ? measure_avx2 : measure_plain)

@@ -9,7 +9,7 @@
 #include "quantize/number/qweight.h"
 
 #define RIDGE          0.3
-#define ROWS_FOR_INPUT 4 /* that a ridge of RIDGE is for */
+#define ROWS_FOR_INPUT 4   /* that a ridge of RIDGE is for */
 #define SHRINK         0.4 /* --mse: ranges of blocks that are tried: down to this part */
 #define SHRINK_STEPS   40
 #define PART           (32u << 20) /* bytes of weights that are solved at a time */
@@ -147,10 +147,10 @@ static onq_code solve_parts(solving *s, const oq_nb_sink *sink, oq_nb_panel *p, 
     const uint64_t most = l->job->one_scale ? t->n : fit > OQ_NB_TILE ? fit : OQ_NB_TILE;
     const uint64_t cols = t->n < most ? t->n : most;
     OQ_SCRATCH(scratch, t->alloc);
-    s->w = OQ_NEW_ARRAY(&scratch, float, t->k * cols);
+    s->w = OQ_NEW_ARRAY(&scratch, float, t->k *cols);
     s->q = OQ_NEW_ARRAY(&scratch, int32_t, t->k * cols);
-    s->scale = OQ_NEW_ARRAY(&scratch, float, t->blocks * cols);
-    s->zero = OQ_NEW_ARRAY(&scratch, float, t->blocks * cols);
+    s->scale = OQ_NEW_ARRAY(&scratch, float, t->blocks *cols);
+    s->zero = OQ_NEW_ARRAY(&scratch, float, t->blocks *cols);
     s->power = OQ_NEW_ARRAY(&scratch, double, t->k);
     OQ_TRY_ALLOC(s->w != NULL && s->q != NULL && s->scale != NULL && s->zero != NULL &&
                      s->power != NULL,

@@ -289,10 +289,10 @@ static onq_code step_site(learner *l, size_t i, onq_error *err) {
     const size_t n = oq_stepper_samples(l->floats);
     oq_arena_init(&l->kept, &l->job->model->env->alloc);
     l->was = OQ_NEW_ARRAY(&l->kept, oq_datum, n + 1);
-    onq_code rc = l->was != NULL ? oq_hessian_init(&s->hessian, &l->linear, l->pool,
-                                                   &l->job->model->env->alloc, (size_t)s->k, true,
-                                                   err)
-                                 : oq_fail_nomem(err);
+    onq_code rc = l->was != NULL
+                      ? oq_hessian_init(&s->hessian, &l->linear, l->pool,
+                                        &l->job->model->env->alloc, (size_t)s->k, true, err)
+                      : oq_fail_nomem(err);
     if (rc == ONQ_OK)
         rc = oq_stepper_go(l->floats, i, &s->inputs.v[0], 1, keep_float, l, err);
     if (rc == ONQ_OK)
@@ -331,8 +331,8 @@ static onq_code make_weights(learner *l, site *s, onq_error *err) {
     OQ_TRY(oq_hessian_finish(&s->hessian, err));
     onq_code rc = s->hessian.rows == 0
                       ? ONQ_OK
-                      : oq_round_factor_init(&factor, &s->hessian, l->job->model->env,
-                                             l->job->damp, l->job->act_order, err);
+                      : oq_round_factor_init(&factor, &s->hessian, l->job->model->env, l->job->damp,
+                                             l->job->act_order, err);
     if (rc != ONQ_OK && rc != ONQ_E_NOMEM)
         rc = oq_error_in(err, rc, "the inputs '%.*s'", OQ_STR(s->inputs.v[0]));
     for (size_t i = 0; i < s->weights.n && rc == ONQ_OK; i++)

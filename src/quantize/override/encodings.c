@@ -202,8 +202,8 @@ static onq_code read_plain(reading *r, const json_t *j, onq_error *err) {
     const oq_str type = text_of(json_object_get(j, "output_dtype"));
     if (json_object_get(j, "block_size") != NULL)
         return note_blocks(r, e.name, err);
-    if (scales == NULL || type.n == 0 ||
-        !oq_qtype_parse(type, &e.type) || oq_qtype_find(e.type)->is_float) {
+    if (scales == NULL || type.n == 0 || !oq_qtype_parse(type, &e.type) ||
+        oq_qtype_find(e.type)->is_float) {
         r->out->n_other++;
         return ONQ_OK;
     }

@@ -27,10 +27,10 @@ typedef enum oq_encodings_format {
 
 /* What became of the entries of a file. */
 typedef struct oq_encodings_read {
-    size_t n;       /* tensors that have overrides now */
-    size_t n_gone;  /* tensors that the model does not have */
-    oq_str gone;    /* the first of them */
-    size_t n_other; /* floats and biases, which are left to the quantizer */
+    size_t n;        /* tensors that have overrides now */
+    size_t n_gone;   /* tensors that the model does not have */
+    oq_str gone;     /* the first of them */
+    size_t n_other;  /* floats and biases, which are left to the quantizer */
     size_t n_blocks; /* weights in blocks, of which this quantizer has none */
     oq_str blocks;   /* the first of them */
 } oq_encodings_read;

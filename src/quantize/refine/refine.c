@@ -169,10 +169,8 @@ static onq_code begin_learning(refiner *r, onq_error *err) {
     OQ_TRY(oq_pool_new(env, &r->pool, err));
     oq_linear_open(&r->linear, false);
     r->job->linear = r->linear.name;
-    r->how = (oq_learn_how){.linear = &r->linear,
-                            .pool = r->pool,
-                            .alloc = &env->alloc,
-                            .reduced = r->job->reduced};
+    r->how = (oq_learn_how){
+        .linear = &r->linear, .pool = r->pool, .alloc = &env->alloc, .reduced = r->job->reduced};
     return ONQ_OK;
 }
 

@@ -22,7 +22,7 @@ typedef struct solver {
     double damp;
     const size_t *order;
     const double *u; /* NULL: no GPTQ */
-    double *errors; /* 2 for each slab */
+    double *errors;  /* 2 for each slab */
     size_t n_slabs;
     double *scratch;  /* for each worker */
     size_t n_scratch; /* of one of them */
@@ -200,8 +200,8 @@ static void find_normal(const solver *v, const slab *s, size_t from, size_t to, 
     *m = (normal){0};
     for (size_t i = from; i < to; i++)
         for (size_t c = 0; c < s->n; c++)
-            u[i - from][c] = (double)job->out[i * job->n + s->first + c] -
-                             (double)job->grid->zero[at + c];
+            u[i - from][c] =
+                (double)job->out[i * job->n + s->first + c] - (double)job->grid->zero[at + c];
     for (size_t i = from; i < to; i++) {
         const double *h = job->hessian->sum + i * job->k;
         double hu[SLAB] = {0}, h1 = v->damp;
@@ -387,7 +387,7 @@ static void fill_damped(oq_round_factor *f, const oq_hessian *h, double damp) {
 static onq_code invert(oq_round_factor *f, const oq_hessian *h, const onq_env *env,
                        onq_error *err) {
     double damp = f->damp;
-    for (int i = 0; i < DAMP_TRIES; i++, damp = damp > 0 ? damp * 10 : LEAST_DAMP * f->mean) {
+    for (int i = 0; i<DAMP_TRIES; i++, damp = damp> 0 ? damp * 10 : LEAST_DAMP * f->mean) {
         fill_damped(f, h, damp);
         bool ok = oq_linear_cholesky(h->linear, f->u, h->k);
         OQ_TRY(oq_progress(env, "inverting", 1, 3, err));
@@ -399,8 +399,7 @@ static onq_code invert(oq_round_factor *f, const oq_hessian *h, const onq_env *e
     return oq_fail(err, ONQ_E_INVALID, "the products of a layer's inputs cannot be inverted");
 }
 
-static onq_code measure_damp(const oq_hessian *h, double damp, oq_round_factor *f,
-                             onq_error *err) {
+static onq_code measure_damp(const oq_hessian *h, double damp, oq_round_factor *f, onq_error *err) {
     double sum = 0;
     for (size_t i = 0; i < h->k; i++)
         sum += h->sum[i * h->k + i];

@@ -55,8 +55,8 @@ void oq_round_factor_release(oq_round_factor *f, const oq_hessian *h);
 
 typedef struct oq_round_job {
     size_t k, n;
-    const float *w;            /* k x n */
-    const oq_hessian *hessian; /* finished; NULL: every weight to the nearest integer */
+    const float *w;                /* k x n */
+    const oq_hessian *hessian;     /* finished; NULL: every weight to the nearest integer */
     const oq_round_factor *factor; /* of the Hessian, damp and act_order; NULL: made here */
     const oq_linear *linear;
     oq_pool *pool;

@@ -47,8 +47,9 @@ onq_code oq_past_look_before(oq_past_look *p, oq_arena *a, const oq_walk *w, con
     if (pair == NULL || (p->first.p != NULL && p->first_number < step->number))
         return ONQ_OK;
     p->first_number = step->number;
-    p->first = oq_str_format(a, "step %" PRIu64 " of '%s', whose '%.*s' is not the '%.*s' of the "
-                                "step before",
+    p->first = oq_str_format(a,
+                             "step %" PRIu64 " of '%s', whose '%.*s' is not the '%.*s' of the "
+                             "step before",
                              step->step, step->name, OQ_STR(w->of->in.v[pair->in].name),
                              OQ_STR(w->of->out.v[pair->out].name));
     return p->first.p != NULL ? ONQ_OK : oq_fail_nomem(err);
@@ -115,10 +116,11 @@ static void tell_of_size(const oq_past_look *p, const onq_env *env) {
     else
         (void)snprintf(how, sizeof how, "%.1f times %s than what the model adds", r > 1 ? r : 1 / r,
                        r > 1 ? "smaller" : "larger");
-    oq_warn(env,
-            "the samples bring a past that no run of this model made: values of '%.*s' are %s; give "
-            "whole texts and leave the states out, and the model makes them itself",
-            OQ_STR(name), how);
+    oq_warn(
+        env,
+        "the samples bring a past that no run of this model made: values of '%.*s' are %s; give "
+        "whole texts and leave the states out, and the model makes them itself",
+        OQ_STR(name), how);
 }
 
 void oq_past_look_tell(const oq_past_look *p, const onq_env *env) {
@@ -130,13 +132,15 @@ void oq_past_look_tell(const oq_past_look *p, const onq_env *env) {
                 "model makes them itself");
     tell_of_size(p, env);
     if (p->foreign > 0)
-        oq_warn(env,
-                "%" PRIu64 " of %" PRIu64 " steps bring a state that this model did not give in the "
-                "step before, the first: %.*s; leave the states out, and the model makes them itself",
-                p->foreign, p->brought, OQ_STR(p->first));
+        oq_warn(
+            env,
+            "%" PRIu64 " of %" PRIu64 " steps bring a state that this model did not give in the "
+            "step before, the first: %.*s; leave the states out, and the model makes them itself",
+            p->foreign, p->brought, OQ_STR(p->first));
     if (p->begun > 0 && p->one_step == p->begun && !speaks)
-        oq_warn(env,
-                "every sample is one step with states of zeros, and the model never meets states of "
-                "its own; give sequences (--steps_axis, a folder of folders) or samples with states "
-                "that it gave");
+        oq_warn(
+            env,
+            "every sample is one step with states of zeros, and the model never meets states of "
+            "its own; give sequences (--steps_axis, a folder of folders) or samples with states "
+            "that it gave");
 }

@@ -76,9 +76,8 @@ static onq_code add_text(oq_tally *t, const oq_tally_step *x, const oq_datum *ma
                          const oq_datum *forced, onq_error *err) {
     const oq_language *l = &t->roles->language;
     const oq_datum *ids = l->causal ? &x->inputs[l->ids] : NULL, *truth = &x->truth[l->logits];
-    const oq_lm_text text = {.ids = ids,
-                             .mask = l->mask != OQ_NOWHERE ? &x->inputs[l->mask] : NULL,
-                             .past = t->past};
+    const oq_lm_text text = {
+        .ids = ids, .mask = l->mask != OQ_NOWHERE ? &x->inputs[l->mask] : NULL, .past = t->past};
     const uint64_t length = ids != NULL && ids->rank == 2 ? (uint64_t)ids->dims[1] : 1;
     OQ_TRY(make_places(t, t->past + length, err));
     if (t->past > 0 && t->after[0].kind != OQ_DATUM_NONE && t->after[1].kind != OQ_DATUM_NONE)
@@ -166,13 +165,12 @@ static bool speaks(const oq_tally *t, size_t k) {
 double oq_tally_over(const oq_tally *t, oq_tally_way way, size_t k, size_t from, size_t to) {
     oq_agree agree = {0};
     oq_lm_score text = {0};
-    for (size_t i = from; i < to && i < t->seen; i++) {
+    for (size_t i = from; i < to && i < t->seen; i++)
         if (speaks(t, k))
             oq_lm_join(&text, &t->text[way].by_position[i]);
         else
             oq_agree_join(&agree, &t->steps[way][i * t->n_outputs + k]);
-    }
-    return speaks(t, k)                   ? oq_lm_kl(&text)
+    return speaks(t, k)                    ? oq_lm_kl(&text)
            : agree.n > 0 && !agree.differs ? oq_agree_sqnr(&agree)
                                            : (double)NAN;
 }
@@ -205,7 +203,8 @@ static void add_figure(oq_buf *out, double x, bool kl) {
 }
 
 void oq_tally_text(const oq_tally *t, size_t k, oq_str name, oq_buf *out) {
-    static const char *const ways[] = {[OQ_FREE] = "its own states", [OQ_FORCED] = "float's states"};
+    static const char *const ways[] = {
+        [OQ_FREE] = "its own states", [OQ_FORCED] = "float's states"};
     if (t->seen < 2)
         return;
     oq_buf_addf(out, "%-14s", speaks(t, k) ? "KL by token" : "dB by step");

@@ -219,7 +219,8 @@ static onq_code end_sequence(void *ctx, unsigned slot, onq_error *e) {
     assert_int_equal(slot, k % OQ_SWEEP_SLOTS);
     assert_int_equal(w->taken[slot], (k + 1) * STEPS <= SAMPLES ? STEPS : SAMPLES % STEPS);
     w->taken[slot] = 0;
-    return k == w->end_fails ? oq_fail(e, ONQ_E_WRITE, "sequence %d is not joined", (int)k) : ONQ_OK;
+    return k == w->end_fails ? oq_fail(e, ONQ_E_WRITE, "sequence %d is not joined", (int)k)
+                             : ONQ_OK;
 }
 
 /* Of the first step that fails; sequences before it are joined. */
@@ -535,13 +536,13 @@ static void out_of_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_sample_once), cmocka_unit_test(sequences_in_lanes),
-        cmocka_unit_test(sequences_are_joined),
-        cmocka_unit_test(first_failure),    cmocka_unit_test(same_at_once),
-        cmocka_unit_test(named_in_errors),  cmocka_unit_test(unreadable_sample),
-        cmocka_unit_test(progress),         cmocka_unit_test(progress_of_a_part),
-        cmocka_unit_test(cancel),           cmocka_unit_test(kept_samples),
-        cmocka_unit_test(lanes_by_memory),  cmocka_unit_test(out_of_memory),
+        cmocka_unit_test(each_sample_once),     cmocka_unit_test(sequences_in_lanes),
+        cmocka_unit_test(sequences_are_joined), cmocka_unit_test(first_failure),
+        cmocka_unit_test(same_at_once),         cmocka_unit_test(named_in_errors),
+        cmocka_unit_test(unreadable_sample),    cmocka_unit_test(progress),
+        cmocka_unit_test(progress_of_a_part),   cmocka_unit_test(cancel),
+        cmocka_unit_test(kept_samples),         cmocka_unit_test(lanes_by_memory),
+        cmocka_unit_test(out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -119,8 +119,7 @@ static void single(void **state) {
     assert_int_equal(r.n_weights, 1);
     assert_int_equal(r.n_casts, 2);
     assert_int_equal(r.n_ends, 2);
-    assert_string_equal(bm_order(b.g, text, sizeof text),
-                        "x_float32_cast mul neg abs y_cast");
+    assert_string_equal(bm_order(b.g, text, sizeof text), "x_float32_cast mul neg abs y_cast");
     assert_int_equal(b.g->input.v[0]->type->tensor_type->elem_type.v, OQ_FLOAT16);
     oq_tensor *w = oq_graph_find_init(b.g, OQ_S("w"));
     oq_span raw;

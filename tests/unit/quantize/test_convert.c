@@ -21,13 +21,12 @@ static const int8_t none[2] = {0, 0}, w4[4] = {1, -2, 3, 4};
 
 static onq_code convert(bm *b, oq_convert_to to, oq_convert_job *job, onq_error *err) {
     const oq_convert_clips clips = job->clips;
-    *job = (oq_convert_job){
-        .model = b->m,
-        .to = to,
-        .clips = clips,
-        .lossy = job->lossy,
-        .partial = job->partial,
-        .plan = job->plan};
+    *job = (oq_convert_job){.model = b->m,
+                            .to = to,
+                            .clips = clips,
+                            .lossy = job->lossy,
+                            .partial = job->partial,
+                            .plan = job->plan};
     return oq_convert_run(job, err);
 }
 

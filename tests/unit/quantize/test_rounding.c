@@ -498,7 +498,7 @@ int main(void) {
                                        cmocka_unit_test(threads_do_not_matter),
                                        cmocka_unit_test(to_the_nearest),
                                        cmocka_unit_test(scales_of_blocks),
-        cmocka_unit_test(scales_that_move),
+                                       cmocka_unit_test(scales_that_move),
                                        cmocka_unit_test(weights_for_other_inputs),
                                        cmocka_unit_test(dead_and_broken_inputs),
                                        cmocka_unit_test(stopped),

@@ -223,8 +223,8 @@ static void oom(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(versions), cmocka_unit_test(forms),
-                                       cmocka_unit_test(opsets), cmocka_unit_test(conv_weights),
-                                       cmocka_unit_test(conv_computed), cmocka_unit_test(oom)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(versions),     cmocka_unit_test(forms),         cmocka_unit_test(opsets),
+        cmocka_unit_test(conv_weights), cmocka_unit_test(conv_computed), cmocka_unit_test(oom)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
