@@ -40,7 +40,7 @@ test: ## everything that must pass: quick, sanitizers, installation, parity with
 	@tools/test.sh build/all
 
 check: ## test, and thread sanitizer, clang, lint, valgrind, fuzzing, coverage, aarch64, packages
-	@$(SETUP) build mpi test pages venv runtime check
+	@$(SETUP) build mpi test pages venv runtime older check
 	@tools/check.sh
 
 check-runtimes: ## what --for_runtime writes, run in versions 1.19 to 1.31 of ONNX Runtime (fetches them)
