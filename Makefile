@@ -13,7 +13,7 @@ CTEST := ctest --parallel $(JOBS) --output-on-failure --no-tests=error
 
 .DEFAULT_GOAL := all
 .NOTPARALLEL:
-.PHONY: all setup demo quick test check check-runtimes fuzz coverage bench debug wheel wheels windows check-windows dist tarball deb packages install uninstall format \
+.PHONY: all setup demo quick test check check-runtimes fuzz coverage bench debug wheel wheels windows check-windows macos dist tarball deb packages install uninstall format \
         clean distclean help
 
 all: ## build the release: build/onq, build/libonq.so, build/libonq.a
@@ -76,6 +76,10 @@ windows: ## build/windows/onq.exe and onq.dll, built here for Windows on x86-64
 check-windows: all windows ## try them under wine against this machine's: bytes, paths, damaged models
 	@$(SETUP) wine
 	@tools/check-windows.sh
+
+macos: ## build/macos/onq and libonq.dylib, linked here for macOS on Apple silicon
+	@$(SETUP) build package macos
+	@tools/portable.sh macos
 
 wheels: ## the Python packages for Linux (x86-64, 64-bit Arm) and Windows, and a zip of the latter
 	@$(SETUP) build package windows

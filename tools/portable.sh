@@ -2,10 +2,12 @@
 # portable.sh [TARGET] — builds onq to be passed on, in build/portable/TARGET:
 #   x86_64, aarch64   for any Linux with glibc 2.28 or later (the machine's own without TARGET)
 #   windows           onq.exe and onq.dll for Windows 10 and later on x86-64, which build/windows gets
-# `make tarball`, `make windows` and the wheels take what comes out.
+#   macos             onq and libonq.dylib for macOS 14 and later on Apple silicon, which build/macos gets
+# `make tarball`, `make windows`, `make macos` and the wheels take what comes out.
 #
-# zig's C compiler has the symbols of every glibc, so that nothing newer than 2.28 is asked for. For Windows it is
-# Debian's mingw-w64. The libraries of packaging/portable/sources.txt are compiled with it and linked into libonq.so.
+# zig's C compiler has the symbols of every glibc, so that nothing newer than 2.28 is asked for, and the headers and the
+# linker of macOS, which signs what it links ad hoc. For Windows it is Debian's mingw-w64. The libraries of
+# packaging/portable/sources.txt are compiled with it and linked into libonq.
 # What is downloaded (zig from PyPI, sources from a mirror of Debian) is kept in build/portable and checked by its sum.
 set -eu
 cd -- "$(dirname -- "$0")/.."
@@ -24,6 +26,7 @@ fail() {
 }
 case $arch in
 x86_64 | aarch64) system=Linux target=$arch-linux-gnu.$glibc ;;
+macos) system=Darwin target="aarch64-macos.14.0 -fvisibility=hidden" ;;
 windows) system=Windows target= ;;
 *) fail "no portable build for $arch" ;;
 esac
@@ -41,7 +44,7 @@ quietly() { # command...; its output is shown when it fails
 tool() { # name, words of zig...
     local name=$1
     shift
-    printf '#!/bin/sh\nPYTHONPATH=%q exec python3 -m ziglang %s "$@"\n' "$shared/zig" "$*" >"$home/bin/$name.new"
+    printf '#!/bin/sh\nexec %q %s "$@"\n' "$shared/zig/ziglang/zig" "$*" >"$home/bin/$name.new"
     chmod +x "$home/bin/$name.new"
     # A compiler that is younger than what it made would have it all made again.
     cmp -s "$home/bin/$name.new" "$home/bin/$name" || cp -p "$home/bin/$name.new" "$home/bin/$name"
@@ -64,7 +67,7 @@ get_compiler() {
 }
 
 get_zig() {
-    PYTHONPATH=$shared/zig python3 -m ziglang version 2>/dev/null | grep -qx "$zig_version" || {
+    "$shared/zig/ziglang/zig" version 2>/dev/null | grep -qx "$zig_version" || {
         echo "portable: fetching zig $zig_version (PyPI)"
         rm -rf "$shared/zig"
         quietly python3 tools/fetch-wheel.py ziglang "$(uname -m)" "$shared/zig"
@@ -80,6 +83,11 @@ toolchain() {
     windows) cross="set(CMAKE_SYSTEM_NAME Windows)
 set(CMAKE_SYSTEM_PROCESSOR AMD64)
 set(CMAKE_RC_COMPILER $home/bin/windres)" ;;
+    macos) cross="set(CMAKE_SYSTEM_NAME Darwin)
+set(CMAKE_SYSTEM_PROCESSOR arm64)
+set(CMAKE_OSX_SYSROOT \"\")
+set(CMAKE_OSX_DEPLOYMENT_TARGET \"\")
+set(CMAKE_INSTALL_NAME_TOOL true)" ;;
     "$(uname -m)") ;;
     *) cross="set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR $arch)" ;;
@@ -120,12 +128,12 @@ with_cmake() { # name, options...
     quietly cmake --build "$made" --parallel "$jobs" --target install
 }
 
-# Its own build does not know Windows when it is a guest.
+# Its own build does not know other systems when they are guests, and takes a Mac for one that has no fdopen.
 build_zlib() {
     if [ "$system" != Linux ]; then
         local name objects=()
         for name in adler32 compress crc32 deflate infback inffast inflate inftrees trees uncompr zutil; do
-            quietly "$home/bin/cc" -O3 -fPIC -Wno-deprecated-non-prototype -c "$home/src/zlib/$name.c" \
+            quietly "$home/bin/cc" -O3 -fPIC -Wno-deprecated-non-prototype -Dfdopen=fdopen -c "$home/src/zlib/$name.c" \
                 -o "$home/src/zlib/$name.o"
             objects+=("$home/src/zlib/$name.o")
         done
@@ -193,5 +201,10 @@ Windows)
     mkdir -p build/windows
     cp "$home/onq/onq.exe" "$home/onq/onq.dll" build/windows/
     python3 tools/check-imports.py build/windows/onq.exe build/windows/onq.dll
+    ;;
+Darwin)
+    mkdir -p build/macos
+    cp "$home/onq/onq" "$home/onq/libonq.dylib" build/macos/
+    python3 tools/check-imports.py build/macos/onq build/macos/libonq.dylib
     ;;
 esac

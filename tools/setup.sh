@@ -4,6 +4,7 @@
 #   venv        build/venv with what tests/requirements.txt pins
 #   runtime     build/runtime/libonnxruntime.so.VERSION and its licences, unpacked from the wheel of PyPI
 #   windows     a cross compiler for Windows (Debian packages), and that system's ONNX Runtime in build/windows
+#   macos       the ONNX Runtime of macOS in build/macos
 #   wine        wine, which runs what was built for Windows
 #   older       build/runtimes/VERSION with an older runtime, which tests compare with
 #   runtimes    the same for every version of tools/wheels.txt
@@ -378,6 +379,7 @@ for stage in "$@"; do
     venv) stage_venv ;;
     runtime) get_runtime build/runtime "$(uname -m)" ;;
     windows) stage_windows ;;
+    macos) get_foreign_runtime macos "libonnxruntime.$runtime_version.dylib" ;;
     wine) stage_packages wine ;;
     older) stage_older "$older_version" ;;
     runtimes)
