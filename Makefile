@@ -81,8 +81,8 @@ macos: ## build/macos/onq and libonq.dylib, linked here for macOS on Apple silic
 	@$(SETUP) build package macos
 	@tools/portable.sh macos
 
-wheels: ## the Python packages for Linux (x86-64, 64-bit Arm) and Windows, and a zip of the latter
-	@$(SETUP) build package windows
+wheels: ## the Python packages for Linux (x86-64, 64-bit Arm), Windows and macOS, and archives of the last two
+	@$(SETUP) build package windows macos
 	@tools/wheels.sh
 
 dist: ## the source archive, in build/dist

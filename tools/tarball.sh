@@ -23,9 +23,4 @@ cp "$home"/deps/licences/* "$doc/libraries/"
 cp CHANGELOG.md README.md "$doc/"
 cp packaging/portable/README "$stage/README"
 bash tools/check-glibc.sh 2.28 "$stage/bin/onq" "$stage/lib/libonq.so" "$stage"/lib/onq/libonnxruntime.so.*
-date=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || stat -c %Y CHANGELOG.md)}
-mkdir -p build/dist
-tar --create --sort=name --mtime="@$date" --owner=0 --group=0 --numeric-owner -C "$home/stage" "$name" |
-    gzip -9n >"build/dist/$name.tar.gz.new"
-mv -- "build/dist/$name.tar.gz.new" "build/dist/$name.tar.gz"
-echo "build/dist/$name.tar.gz"
+bash tools/tar.sh "$home/stage" "$name"

@@ -112,12 +112,14 @@ def _compile(folder: Path) -> tuple[Path, Path]:
 def _built(folder: Path) -> tuple[Path, Path]:
     if (folder / "onq.dll").is_file():
         return folder / "onq.dll", folder / "onq.exe"
+    if (folder / "libonq.dylib").is_file():
+        return folder / "libonq.dylib", folder / "onq"
     return next(p for p in folder.glob("libonq.so.*") if not p.is_symlink()), folder / "onq"
 
 
 def _name_of(library: Path) -> str:
     """What the library is called in the wheel: what the program asks for."""
-    return library.name if library.suffix == ".dll" else ".".join(library.name.split(".")[:3])  # libonq.so.0
+    return library.name if library.suffix in (".dll", ".dylib") else ".".join(library.name.split(".")[:3])  # libonq.so.0
 
 
 def _needed(file: Path) -> list[tuple[str, Path]]:
