@@ -73,13 +73,13 @@ static onq_code open_library(search *s, const char *path, onq_error *err) {
     s->handle = oq_os_library(path, why, sizeof why);
     if (s->handle == NULL) {
         const char *machine = oq_library_machine(path);
+        if (machine != NULL && machine[0] == '\0')
+            return oq_fail(err, ONQ_E_RUNTIME, "'%s' cannot be loaded: it is no library", path);
         if (machine != NULL && strcmp(machine, oq_library_here()) != 0)
             return oq_fail(err, ONQ_E_RUNTIME,
                            "ONNX Runtime '%s' cannot be loaded: it is a library for %s, and this "
                            "onq is for %s",
                            path, machine, oq_library_here());
-        if (machine == NULL && oq_os_may(path, OQ_MAY_READ))
-            return oq_fail(err, ONQ_E_RUNTIME, "'%s' cannot be loaded: it is no library", path);
         return oq_fail(err, ONQ_E_RUNTIME, "ONNX Runtime '%s' cannot be loaded: %s", path, why);
     }
     s->path = path;

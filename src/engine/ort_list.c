@@ -88,10 +88,11 @@ const char *oq_library_machine(const char *path) {
     } machines[] = {{3, "i386"}, {40, "arm"}, {62, "x86-64"}, {183, "aarch64"}, {243, "riscv"}};
     unsigned char head[20] = {0};
     const oq_handle h = oq_os_open(path);
-    const bool whole = h != OQ_NO_HANDLE && oq_os_read(h, head, sizeof head) == sizeof head;
-    if (h != OQ_NO_HANDLE)
-        oq_os_close(h);
-    if (!whole)
+    if (h == OQ_NO_HANDLE)
+        return NULL;
+    const bool was_read = oq_os_read(h, head, sizeof head) >= 0;
+    oq_os_close(h);
+    if (!was_read)
         return NULL;
     if (memcmp(head, "\177ELF", 4) == 0) {
         const unsigned number = head[18] + 256u * head[19];
@@ -104,5 +105,5 @@ const char *oq_library_machine(const char *path) {
         return "Windows";
     if (memcmp(head, "\xcf\xfa\xed\xfe", 4) == 0 || memcmp(head, "\xca\xfe\xba\xbe", 4) == 0)
         return "macOS";
-    return NULL;
+    return "";
 }

@@ -2,7 +2,7 @@
 # older.sh — with an older runtime: the same bytes, and --for_runtime writes what runs there.
 here=$ONQ_ROOT/examples/digits_cnn
 model=$here/model.onnx
-older=$(find -L "$ONQ_ROOT/build/runtimes" -name 'libonnxruntime.so.1.21.*' 2>/dev/null | head -n 1)
+older=$(find -L "$ONQ_ROOT/build/runtimes" -name 'libonnxruntime.so.1.21.*' 2>/dev/null | head -n 1) || older=
 [ -n "$older" ] || { echo "no older runtime (tools/setup.sh older fetches it)"; exit 77; }
 if [ -z "${ONQ_ONNXRUNTIME-}" ] && [ -e "$ONQ_ROOT/build/runtime" ]; then
     export ONQ_ONNXRUNTIME=$ONQ_ROOT/build/runtime
