@@ -122,6 +122,7 @@ static onq_code add_half_init(work *w, oq_tensor *t, oq_str name, onq_error *err
 }
 
 static onq_code add_cast(work *w, oq_str from, oq_str to, oq_dtype type, onq_error *err) {
+    OQ_TRY(oq_recast_may_cast(w->m, err));
     const oq_str wanted = oq_str_format(w->a, "%.*s_cast", OQ_STR(to));
     const oq_str name = wanted.p != NULL ? oq_names_unique(&w->names, wanted) : wanted;
     oq_node *n = name.p != NULL ? oq_node_make(w->a, "Cast", name, &from, 1, &to, 1) : NULL;

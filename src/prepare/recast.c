@@ -6,6 +6,10 @@
 #include "base/text/real.h"
 #include "onnx/tensor.h"
 
+#include <inttypes.h>
+
+#define CAST_BY_NUMBER 6 /* the opset from which on the type of a Cast is a number */
+
 #define STRETCH ((uint64_t)1 << 20) /* bytes that a scan reads at a time */
 
 /* Bytes that are read in slices where that is possible. */
@@ -138,4 +142,14 @@ onq_code oq_floats_scan(oq_model *m, oq_tensor *t, oq_floats_fn fn, void *ctx, o
         OQ_TRY(rc);
     }
     return ONQ_OK;
+}
+
+onq_code oq_recast_may_cast(const oq_model *m, onq_error *err) {
+    const int64_t opset = oq_model_opset(m, OQ_S(""));
+    if (opset < 1 || opset >= CAST_BY_NUMBER)
+        return ONQ_OK;
+    return oq_fail(err, ONQ_E_UNSUPPORTED,
+                   "opset %" PRId64 " is too old for the Cast nodes that this needs (raise it with "
+                   "'onq preprocess --opset 21' first)",
+                   opset);
 }

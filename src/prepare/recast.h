@@ -16,3 +16,6 @@ onq_code oq_recast_in_place(oq_model *m, oq_tensor *t, oq_dtype type, onq_error 
 /* Calls fn for stretches of the values of a float32 tensor, in order, until it returns false. */
 typedef bool (*oq_floats_fn)(void *ctx, const float *x, size_t n);
 onq_code oq_floats_scan(oq_model *m, oq_tensor *t, oq_floats_fn fn, void *ctx, onq_error *err);
+
+/* Whether a Cast can be written into the model: it names its type by a number from opset 6 on. */
+onq_code oq_recast_may_cast(const oq_model *m, onq_error *err);

@@ -139,7 +139,7 @@ static onq_code look_at_end(work *w, const oq_value_info *v, int64_t *type, onq_
     const oq_tensor_type *t = v->type != NULL ? v->type->tensor_type : NULL;
     *type = t != NULL && goes(w, t->elem_type.v) ? t->elem_type.v : OQ_UNDEFINED;
     if (v->type == NULL || t != NULL)
-        return ONQ_OK;
+        return *type == OQ_UNDEFINED ? ONQ_OK : oq_recast_may_cast(w->m, err);
     return oq_fail(
         err, ONQ_E_UNSUPPORTED,
         "'%.*s', an input or output of the model, is not a tensor, and can therefore get "

@@ -221,7 +221,7 @@ class Judge:
             if bad and not (case.slot == "words" and text is ended.out):
                 yield f"control characters reach the terminal: {bad[:3]!r}"
         lines = [line for line in ended.err.split("\n") if line.startswith("onq: error: ")]
-        differs = name.startswith("diff") and ended.status == 1 and not lines  # the answer is no
+        differs = name.startswith(("diff", "verify")) and ended.status == 1 and not lines  # the answer is no
         if ended.status in (1, 2) and not differs:
             if len(lines) != 1 or len(ended.err) > 6000:
                 yield f"not one line of error: {ended.err[:700]!r}"

@@ -139,8 +139,27 @@ static void out_of_memory(void **state) {
     assert_true(bm_sweep(17, fill_half, make_single, NULL) > 10);
 }
 
+/* Before opset 6 the type of a Cast was a text. */
+static void too_old(void **state) {
+    (void)state;
+    for (int64_t opset = 5; opset <= 6; opset++) {
+        bm b;
+        oq_half_report r;
+        onq_error err = ONQ_ERROR_INIT;
+        bm_begin(&b, NULL, opset);
+        bm_input(&b, "x", OQ_FLOAT, "2,16");
+        bm_weight(&b, "w", "16,32", 1);
+        bm_node(&b, "MatMul", "product", "x w", "y", "");
+        bm_output(&b, "y", OQ_FLOAT, "2,32");
+        const onq_code rc = oq_half_make(b.m, OQ_HALF_ALL, &r, &err);
+        assert_int_equal(rc, opset < 6 ? ONQ_E_UNSUPPORTED : ONQ_OK);
+        assert_true(opset >= 6 || strstr(err.text, "opset 5 is too old") != NULL);
+        bm_end(&b);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(turned), cmocka_unit_test(single),
-                                       cmocka_unit_test(out_of_memory)};
+                                       cmocka_unit_test(too_old), cmocka_unit_test(out_of_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
