@@ -179,6 +179,13 @@ typedef struct oq_ended {
 } oq_ended;
 
 oq_handle oq_os_standard_input(void);
+/* How a word stands in a line of the system's shell. */
+typedef struct oq_shell_words {
+    const char *plain; /* what needs no quotes there, besides what needs none anywhere */
+    char quote;
+    const char *inside; /* a quote between quotes */
+} oq_shell_words;
+extern const oq_shell_words oq_os_shell;
 /* Runs a line of the system's shell; *output is what it prints. Returns 0, or an errno. */
 int oq_os_run_line(const char *line, oq_process *p, oq_handle *output);
 /* 1: a read will not wait; 0: it would, after that many milliseconds; -1 with errno. */

@@ -4,6 +4,7 @@
 #include "base/str.h"
 
 #include "base/err.h"
+#include "base/os.h"
 
 #include <stdarg.h>
 
@@ -21,6 +22,26 @@ bool oq_str_starts(oq_str s, oq_str prefix) {
 bool oq_str_ends(oq_str s, oq_str suffix) {
     return s.n >= suffix.n &&
            (suffix.n == 0 || memcmp(s.p + (s.n - suffix.n), suffix.p, suffix.n) == 0);
+}
+
+bool oq_str_cut_end(oq_str *s, const char *end) {
+    const bool ends = oq_str_ends(*s, oq_str_of(end));
+    s->n -= ends ? strlen(end) : 0;
+    return ends;
+}
+
+bool oq_str_among(oq_str s, const oq_str *list, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (oq_str_eq(list[i], s))
+            return true;
+    return false;
+}
+
+bool oq_str_is_any(oq_str s, const char *const *list, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (oq_str_is(s, list[i]))
+            return true;
+    return false;
 }
 
 int oq_str_cmp(oq_str a, oq_str b) {
@@ -271,7 +292,7 @@ void oq_buf_add_safe(oq_buf *b, oq_str s) {
 
 static bool is_plain_in_shell(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-           (c != '\0' && strchr("_./-:+,=@", c) != NULL);
+           (c != '\0' && (strchr("_./-:+,=@", c) != NULL || strchr(oq_os_shell.plain, c) != NULL));
 }
 
 static void add_word(oq_buf *b, oq_str s, void (*add)(oq_buf *b, oq_str s)) {
@@ -282,15 +303,15 @@ static void add_word(oq_buf *b, oq_str s, void (*add)(oq_buf *b, oq_str s)) {
         oq_buf_add_str(b, s);
         return;
     }
-    oq_buf_addc(b, '\'');
+    oq_buf_addc(b, oq_os_shell.quote);
     for (size_t i = 0; i < s.n;) {
-        const char *quote = memchr(s.p + i, '\'', s.n - i);
+        const char *quote = memchr(s.p + i, oq_os_shell.quote, s.n - i);
         const size_t n = quote != NULL ? (size_t)(quote - s.p) - i : s.n - i;
         add(b, (oq_str){s.p + i, n}); /* characters of several bytes stay whole */
-        oq_buf_adds(b, quote != NULL ? "'\\''" : "");
+        oq_buf_adds(b, quote != NULL ? oq_os_shell.inside : "");
         i += n + (quote != NULL);
     }
-    oq_buf_addc(b, '\'');
+    oq_buf_addc(b, oq_os_shell.quote);
 }
 
 void oq_buf_add_word(oq_buf *b, oq_str s) {

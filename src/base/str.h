@@ -34,6 +34,11 @@ static inline bool oq_str_is(oq_str a, const char *c) {
 bool oq_str_contains(oq_str s, oq_str part);
 bool oq_str_starts(oq_str s, oq_str prefix);
 bool oq_str_ends(oq_str s, oq_str suffix);
+/* Takes an ending away; false: the text does not end so. */
+bool oq_str_cut_end(oq_str *s, const char *end);
+/* True if the text is one of these. */
+bool oq_str_among(oq_str s, const oq_str *list, size_t n);
+bool oq_str_is_any(oq_str s, const char *const *list, size_t n);
 /* Bytewise order, as memcmp. */
 int oq_str_cmp(oq_str a, oq_str b);
 /* Formats into the arena. An empty view with p == NULL when out of memory. */
@@ -78,7 +83,7 @@ void oq_buf_add_str(oq_buf *b, oq_str s);
 void oq_buf_add_json(oq_buf *b, oq_str s);
 /* With control bytes escaped as \xNN. */
 void oq_buf_add_safe(oq_buf *b, oq_str s);
-/* As one word for a shell: in single quotes unless it is plain. To be shown: control bytes are
+/* As one word for the system's shell: in quotes unless it is plain. To be shown: control bytes are
  * escaped. */
 void oq_buf_add_word(oq_buf *b, oq_str s);
 /* The same to be run: all bytes as they are. */

@@ -35,10 +35,7 @@ typedef struct selecting {
 } selecting;
 
 static bool wanted_op(const oq_cal_options *o, oq_str op_type) {
-    for (size_t i = 0; i < o->n_op_types; i++)
-        if (oq_str_eq(o->op_types[i], op_type))
-            return true;
-    return o->n_op_types == 0;
+    return o->n_op_types == 0 || oq_str_among(op_type, o->op_types, o->n_op_types);
 }
 
 static onq_code consider(selecting *s, const oq_graph *g, oq_str name, onq_error *err) {

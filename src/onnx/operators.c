@@ -4,7 +4,6 @@
 #include "onnx/operators.h"
 
 #include "onnx/attr.h"
-#include "onnx/graph.h"
 
 const oq_operator oq_operators[] = {
 #define OQ_OPERATOR(domain, type, qdq, qlinear, integer, ...) {domain, type, {__VA_ARGS__}},
@@ -41,6 +40,10 @@ bool oq_node_is(const oq_node *n, const char *type) {
     return n != NULL && oq_str_is(n->op_type, type) && oq_domain_is_onnx(n->domain);
 }
 
+bool oq_node_is_any(const oq_node *n, const char *const *types, size_t count) {
+    return n != NULL && oq_domain_is_onnx(n->domain) && oq_str_is_any(n->op_type, types, count);
+}
+
 /* OQ_KIND_OTHER for domains whose operators are not known. */
 static oq_op_kind kind_of(const oq_node *n) {
     const oq_op_kind kind = n != NULL ? oq_op_traits_of(n->op_type)->kind : OQ_KIND_OTHER;
@@ -55,6 +58,16 @@ bool oq_node_is_constant(const oq_node *n) {
 
 bool oq_node_is_quantize(const oq_node *n) {
     return kind_of(n) == OQ_KIND_QUANTIZE;
+}
+
+bool oq_node_feeds_quantize(const oq_index *ix, const oq_node *n) {
+    for (size_t k = 0; k < n->output.n; k++) {
+        const oq_value *v = n->output.v[k].n > 0 ? oq_index_find(ix, n->output.v[k]) : NULL;
+        for (size_t i = 0; v != NULL && i < v->uses.n; i++)
+            if (oq_node_is_quantize(ix->graph->node.v[v->uses.v[i].node]))
+                return true;
+    }
+    return false;
 }
 
 bool oq_node_is_dequantize(const oq_node *n) {

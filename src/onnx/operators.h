@@ -5,8 +5,7 @@
  */
 #pragma once
 
-#include "onnx/codec/message.h"
-#include "onnx/model.h"
+#include "onnx/graph.h"
 
 /* An input slot in a row, such that no slot is 0. */
 #define OQ_IN(slot) ((slot) + 1)
@@ -137,12 +136,15 @@ static inline oq_str oq_node_input(const oq_node *n, size_t slot) {
 }
 /* True for the operator of that type in the default domain. */
 bool oq_node_is(const oq_node *n, const char *type);
+bool oq_node_is_any(const oq_node *n, const char *const *types, size_t count);
 /* A Constant of the default domain. */
 bool oq_node_is_constant(const oq_node *n);
 /* A QuantizeLinear or DequantizeLinear of the default domain or of com.microsoft, whose own take
  * types that those of older opsets do not; the last: either of them. The reference goes by the type
  * alone; where bytes depend on that, ask the traits of the type for its kind. */
 bool oq_node_is_quantize(const oq_node *n);
+/* True if a QuantizeLinear reads something that the node makes. */
+bool oq_node_feeds_quantize(const oq_index *ix, const oq_node *n);
 bool oq_node_is_dequantize(const oq_node *n);
 bool oq_node_is_pair(const oq_node *n);
 /* The tensor that a Constant has as its `value`; NULL for other nodes and other ways to give one. */

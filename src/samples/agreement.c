@@ -17,13 +17,7 @@ double oq_signal_to_noise(double signal, double noise) {
 }
 
 static double value(const oq_datum *d, bool real, uint64_t i) {
-    float f;
-    if (d->dtype == OQ_FLOAT) {
-        memcpy(&f, (const uint8_t *)d->data + i * sizeof f, sizeof f);
-        return (double)f;
-    }
-    return real ? oq_raw_get_real(d->dtype, d->data, i)
-                : (double)oq_raw_get_int(d->dtype, d->data, i);
+    return real ? oq_datum_real(d, i) : (double)oq_raw_get_int(d->dtype, d->data, i);
 }
 
 uint64_t oq_datum_top(const oq_datum *d, uint64_t from, uint64_t n) {

@@ -32,6 +32,8 @@ typedef struct oq_datum {
 
 /* Equal rank and sizes; of tensors. */
 bool oq_datum_same_dims(const oq_datum *a, const oq_datum *b);
+/* Element i of a tensor of real numbers. */
+double oq_datum_real(const oq_datum *d, uint64_t i);
 
 /* One axis as a model declares it. */
 typedef struct oq_io_dim {

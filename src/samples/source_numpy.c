@@ -211,8 +211,7 @@ static void list_members(const oq_zip *z, char *text, size_t cap) {
     text[0] = '\0';
     for (size_t i = 0; i < z->n && n + 8 < cap; i++) {
         oq_str name = z->v[i].name;
-        if (oq_str_ends(name, OQ_S(".npy")))
-            name.n -= 4;
+        (void)oq_str_cut_end(&name, ".npy");
         if (i > 0) {
             text[n++] = ',';
             text[n++] = ' ';
@@ -225,10 +224,7 @@ static onq_code find_member(set *s, oq_str name, bool may_lack, oq_bytes **out, 
     *out = NULL;
     for (size_t i = 0; i < s->zip.n; i++) {
         oq_str have = s->zip.v[i].name;
-        if (!oq_str_ends(have, OQ_S(".npy")))
-            continue;
-        have.n -= 4;
-        if (!oq_str_eq(have, name))
+        if (!oq_str_cut_end(&have, ".npy") || !oq_str_eq(have, name))
             continue;
         if (*out != NULL)
             return oq_fail(err, ONQ_E_INVALID, "it has two arrays '%.*s'", OQ_STR(name));
@@ -347,22 +343,10 @@ static onq_code open_set(numpy_reader *r, size_t i, onq_error *err) {
 
 /* ---- the reader ---- */
 
-static size_t find_set(const numpy_reader *r, uint64_t number) {
-    size_t low = 0, high = r->n_sets;
-    while (high - low > 1) {
-        const size_t mid = low + (high - low) / 2;
-        if (r->first[mid] <= number)
-            low = mid;
-        else
-            high = mid;
-    }
-    return low;
-}
-
 static onq_code read_sample(oq_reader *base, uint64_t number, oq_arena *a, oq_datum *inputs,
                             const char **name, onq_error *err) {
     numpy_reader *r = (numpy_reader *)base;
-    const size_t at = find_set(r, number);
+    const size_t at = oq_reader_part(r->first, r->n_sets, number);
     const uint64_t k = number - r->first[at];
     const char *path = path_of(r, at);
     const char *file = oq_path_last(path);

@@ -88,6 +88,8 @@ static inline bool oq_may_lack(const oq_source_options *o, size_t i) {
 onq_code oq_reader_open_sequences(const oq_reader_setup *s, const char *path,
                                   const char *const *folders, size_t n, oq_reader **out,
                                   onq_error *err);
+/* Which of n parts, whose first samples have these numbers, holds sample `number`. */
+size_t oq_reader_part(const uint64_t *first, size_t n, uint64_t number);
 /* What samples a folder holds. */
 onq_code oq_reader_open_folder(const oq_reader_setup *s, const char *path, oq_reader **out,
                                onq_error *err);

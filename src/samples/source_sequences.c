@@ -37,11 +37,11 @@ static onq_code open_folder(sequences_reader *r, size_t i, onq_error *err) {
     return ONQ_OK;
 }
 
-static size_t find_folder(const sequences_reader *r, uint64_t number) {
-    size_t low = 0, high = r->n;
+size_t oq_reader_part(const uint64_t *first, size_t n, uint64_t number) {
+    size_t low = 0, high = n;
     while (high - low > 1) {
         const size_t mid = low + (high - low) / 2;
-        if (r->first[mid] <= number)
+        if (first[mid] <= number)
             low = mid;
         else
             high = mid;
@@ -52,7 +52,7 @@ static size_t find_folder(const sequences_reader *r, uint64_t number) {
 static onq_code read_sample(oq_reader *base, uint64_t number, oq_arena *a, oq_datum *inputs,
                             const char **name, onq_error *err) {
     sequences_reader *r = (sequences_reader *)base;
-    const size_t at = find_folder(r, number);
+    const size_t at = oq_reader_part(r->first, r->n, number);
     const char *file = NULL;
     *name = r->folders[at];
     base->place.number = number;

@@ -136,8 +136,7 @@ static numbers summarise(const oq_datum *d) {
     const bool real = info->cls == OQ_CLASS_REAL;
     double sum = 0;
     for (uint64_t i = 0; i < d->count; i++) {
-        const double v = real ? oq_raw_get_real(d->dtype, d->data, i)
-                              : (double)oq_raw_get_int(d->dtype, d->data, i);
+        const double v = real ? oq_datum_real(d, i) : (double)oq_raw_get_int(d->dtype, d->data, i);
         n.least = v < n.least ? v : n.least;
         n.most = v > n.most ? v : n.most;
         sum += v;

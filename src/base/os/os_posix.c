@@ -330,6 +330,8 @@ oq_handle oq_os_standard_input(void) {
     return STDIN_FILENO;
 }
 
+const oq_shell_words oq_os_shell = {"", '\'', "'\\''"};
+
 int oq_os_run_line(const char *line, oq_process *p, oq_handle *output) {
     char shell[] = "sh", option[] = "-c";
     char *const words[] = {shell, option, (char *)(uintptr_t)line, NULL};

@@ -147,6 +147,8 @@ static bool start_shell(const char *line, HANDLE input, HANDLE output, oq_proces
     return ok;
 }
 
+const oq_shell_words oq_os_shell = {"\\", '"', "\\\""};
+
 int oq_os_run_line(const char *line, oq_process *p, oq_handle *output) {
     SECURITY_ATTRIBUTES inherited = {.nLength = sizeof inherited, .bInheritHandle = TRUE};
     HANDLE ours = NULL, theirs = NULL;
@@ -237,11 +239,6 @@ uint64_t oq_os_resident(void) {
 uint64_t oq_os_seed(void) {
     return ((uint64_t)(uintptr_t)GetModuleHandleW(L"kernel32.dll") ^ GetCurrentProcessId()) *
            0x9e3779b97f4a7c15u;
-}
-
-void oq_os_want_large_pages(void *p, size_t n) {
-    (void)p;
-    (void)n;
 }
 
 void oq_os_arm_features(unsigned long bits[2]) {

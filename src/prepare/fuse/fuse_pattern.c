@@ -42,11 +42,9 @@ static bool has_constant(oq_fuse *f, uint32_t i, double want) {
     return constant_slot(f, i, want, 1e-6) >= 0;
 }
 
-static bool has_input(const oq_node *n, oq_str name) {
-    for (size_t k = 0; k < n->input.n; k++)
-        if (oq_str_eq(n->input.v[k], name))
-            return true;
-    return false;
+static bool reads(const oq_fuse *f, uint32_t i, oq_str name) {
+    const oq_node *n = oq_fuse_node(f, i);
+    return oq_str_among(name, n->input.v, n->input.n);
 }
 
 static bool holds(const oq_pattern *p, uint32_t i) {
@@ -105,8 +103,7 @@ static bool gelu_torch(oq_fuse *f, uint32_t erf, uint32_t add, uint32_t mul, oq_
                finish(f, p, (uint32_t[]){div, erf, add, mul, half}, 5, input);
     }
     const uint32_t half = parent(f, mul, another, "Mul");
-    return half != OQ_NO_NODE && has_constant(f, half, 0.5) &&
-           has_input(oq_fuse_node(f, half), input) &&
+    return half != OQ_NO_NODE && has_constant(f, half, 0.5) && reads(f, half, input) &&
            finish(f, p, (uint32_t[]){div, erf, add, half, mul}, 5, input);
 }
 
@@ -123,7 +120,7 @@ static bool gelu_keras(oq_fuse *f, uint32_t erf, uint32_t add, uint32_t half, oq
             return false;
     }
     const oq_str input = oq_fuse_node(f, div)->input.v[0];
-    if (!has_input(oq_fuse_node(f, mul), input))
+    if (!reads(f, mul, input))
         return false;
     if (root == OQ_NO_NODE)
         return finish(f, p, (uint32_t[]){div, erf, add, half, mul}, 5, input);
@@ -140,7 +137,7 @@ static bool gelu_tensorflow(oq_fuse *f, uint32_t erf, uint32_t add, uint32_t hal
     if (slot < 0 || slot > 1 || oq_fuse_node(f, first)->input.n != 2)
         return false;
     const oq_str input = oq_fuse_node(f, first)->input.v[1 - slot];
-    return has_input(oq_fuse_node(f, last), input) &&
+    return reads(f, last, input) &&
            finish(f, p, (uint32_t[]){first, erf, add, half, last}, 5, input);
 }
 

@@ -87,13 +87,6 @@ static request *request_of(mixing *x, oq_str name) {
     return r;
 }
 
-static bool has_name(const oq_str *v, size_t n, oq_str name) {
-    for (size_t i = 0; i < n; i++)
-        if (oq_str_eq(v[i], name))
-            return true;
-    return false;
-}
-
 /* All inputs and outputs of the node are to have this type. */
 static onq_code ask_node(mixing *x, const oq_node *n, info want, onq_error *err) {
     for (size_t i = 0; i < n->output.n; i++) {
@@ -125,7 +118,8 @@ static onq_code ask_node(mixing *x, const oq_node *n, info want, onq_error *err)
         if (!r->has_readers)
             r->readers = want;
         r->has_readers = true;
-        if (!has_name(r->names.v, r->names.n, n->name) && !OQ_PUSH(x->p->arena, &r->names, n->name))
+        if (!oq_str_among(n->name, r->names.v, r->names.n) &&
+            !OQ_PUSH(x->p->arena, &r->names, n->name))
             return oq_fail_nomem(err);
     }
     return ONQ_OK;
@@ -186,7 +180,7 @@ static onq_code convert(mixing *x, oq_str tensor, info maker, info reader, const
                        OQ_STR(tensor));
     o->convert->has_recv = true;
     for (size_t i = 0; i < n; i++)
-        if (!has_name(o->convert->recv_nodes.v, o->convert->recv_nodes.n, names[i]) &&
+        if (!oq_str_among(names[i], o->convert->recv_nodes.v, o->convert->recv_nodes.n) &&
             !OQ_PUSH(all->arena, &o->convert->recv_nodes, names[i]))
             return oq_fail_nomem(err);
     return ONQ_OK;
@@ -199,8 +193,8 @@ static onq_code other_readers(mixing *x, oq_str tensor, const oq_str *but, size_
     *out = (oq_strs){0};
     for (size_t i = 0; v != NULL && i < v->uses.n; i++) {
         const oq_str name = x->ix.graph->node.v[v->uses.v[i].node]->name;
-        if (v->uses.v[i].slot == OQ_SLOT_INNER || has_name(but, n_but, name) ||
-            has_name(out->v, out->n, name))
+        if (v->uses.v[i].slot == OQ_SLOT_INNER || oq_str_among(name, but, n_but) ||
+            oq_str_among(name, out->v, out->n))
             continue;
         OQ_TRY_ALLOC(OQ_PUSH(x->p->arena, out, name), err);
     }
@@ -222,7 +216,7 @@ static onq_code check_unconverted(mixing *x, const request *r, onq_error *err) {
     const oq_override *c = t != NULL ? t->channels.v[0].convert : NULL;
     bool clash = c != NULL && !c->has_recv;
     for (size_t i = 0; c != NULL && i < r->names.n; i++)
-        clash |= has_name(c->recv_nodes.v, c->recv_nodes.n, r->names.v[i]);
+        clash |= oq_str_among(r->names.v[i], c->recv_nodes.v, c->recv_nodes.n);
     return clash ? oq_fail(err, ONQ_E_CONFIG,
                            "the override of tensor '%.*s' converts it for nodes that need the "
                            "original type",

@@ -3,6 +3,8 @@
  */
 #include "samples/files/pipe.h"
 
+#include "base/env.h"
+
 onq_code oq_pipe_open_file(oq_pipe *p, const char *path, onq_error *err) {
     oq_file_info info;
     const oq_handle h = oq_os_open(path);
@@ -41,6 +43,27 @@ onq_code oq_pipe_read(oq_pipe *p, void *out, uint64_t n, uint64_t *got, onq_erro
             return oq_fail_errno(err, ONQ_E_READ, errno, "cannot be read");
     }
     return ONQ_OK;
+}
+
+onq_code oq_pipe_follow(oq_pipe *p, onq_env *env, const char *doing, double most,
+                        void (*take)(void *ctx, const char *text, size_t n), void *ctx,
+                        onq_error *err) {
+    const double begin = oq_seconds();
+    char text[4096];
+    for (;;) {
+        OQ_TRY(oq_progress(env, doing, 0, 0, err));
+        if (most > 0 && oq_seconds() - begin > most)
+            return oq_fail(err, ONQ_E_LIMIT, "it takes longer than --time_limit allows");
+        if (oq_os_wait_readable(p->handle, 100) <= 0)
+            continue;
+        const int64_t n = oq_os_read(p->handle, text, sizeof text);
+        if (n == 0)
+            return ONQ_OK;
+        if (n > 0)
+            take(ctx, text, (size_t)n);
+        else if (errno != EINTR)
+            return oq_fail_errno(err, ONQ_E_READ, errno, "its output cannot be read");
+    }
 }
 
 onq_code oq_pipe_finish(oq_pipe *p, onq_error *err) {

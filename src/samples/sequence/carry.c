@@ -73,9 +73,8 @@ static const char *const words[] = {"state", "hidden", "cell", "cache", "mem", "
 static const char *const shorts[] = {"h", "c", "s", "hx", "cx", "h_", "c_"};
 
 static bool is_state_word(oq_str s) {
-    for (size_t i = 0; i < OQ_COUNT(shorts); i++)
-        if (oq_str_is(s, shorts[i]))
-            return true;
+    if (oq_str_is_any(s, shorts, OQ_COUNT(shorts)))
+        return true;
     for (size_t i = 0; i < OQ_COUNT(words); i++)
         if (oq_str_contains(s, oq_str_of(words[i])))
             return true;
