@@ -42,14 +42,6 @@ oq_handle oq_os_open_out_folder(const char *path) {
     return open(path, oq_posix_folder_flags);
 }
 
-oq_handle oq_os_make_unnamed(oq_handle folder, char *path, size_t cap) {
-    (void)folder;
-    (void)path;
-    (void)cap;
-    errno = ENOTSUP;
-    return OQ_NO_HANDLE;
-}
-
 oq_handle oq_os_make_in_memory(void) {
     char room[OQ_PATH_MAX], path[OQ_PATH_MAX];
     const int n = snprintf(path, sizeof path, "%s/onq-XXXXXX", oq_os_temp_root(room));
@@ -65,34 +57,10 @@ oq_handle oq_os_make_in_memory(void) {
     return fd;
 }
 
-int64_t oq_os_copy(unsigned way, oq_handle out, oq_handle in, uint64_t at, size_t n) {
-    (void)way;
-    (void)out;
-    (void)in;
-    (void)at;
-    (void)n;
-    errno = ENOSYS;
-    return -1;
-}
-
 bool oq_os_reserve(oq_handle h, uint64_t n) {
     fstore_t room = {
         .fst_flags = F_ALLOCATEALL, .fst_posmode = F_PEOFPOSMODE, .fst_length = (off_t)n};
     return fcntl((int)h, F_PREALLOCATE, &room) != -1;
-}
-
-void oq_os_start_disk(oq_handle h, uint64_t from, uint64_t n) {
-    (void)h;
-    (void)from;
-    (void)n;
-}
-
-bool oq_os_link_in(oq_handle h, oq_handle folder, const char *name) {
-    (void)h;
-    (void)folder;
-    (void)name;
-    errno = ENOTSUP;
-    return false;
 }
 
 bool oq_os_rename_in(oq_handle folder, const char *from, const char *to, oq_rename how) {
@@ -146,11 +114,6 @@ uint64_t oq_os_resident(void) {
 uint64_t oq_os_seed(void) {
     return (uint64_t)(uintptr_t)_dyld_get_image_header(0) * 0x9e3779b97f4a7c15u ^
            (uint64_t)getpid();
-}
-
-void oq_os_want_large_pages(void *p, size_t n) {
-    (void)p;
-    (void)n;
 }
 
 void oq_os_arm_features(unsigned long bits[2]) {

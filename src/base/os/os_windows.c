@@ -520,14 +520,6 @@ bool oq_os_may_write_in(oq_handle folder, const char *name) {
            GetLastError() == ERROR_USER_MAPPED_FILE;
 }
 
-oq_handle oq_os_make_unnamed(oq_handle folder, char *path, size_t cap) {
-    (void)folder;
-    (void)path;
-    (void)cap;
-    errno = ENOTSUP;
-    return OQ_NO_HANDLE;
-}
-
 oq_handle oq_os_make_named(oq_handle folder, const char *name) {
     return open_in(folder, name, GENERIC_READ | GENERIC_WRITE, CREATE_NEW, FILE_ATTRIBUTE_NORMAL);
 }
@@ -549,27 +541,11 @@ int64_t oq_os_write(oq_handle h, const void *p, size_t n) {
     return -1;
 }
 
-int64_t oq_os_copy(unsigned way, oq_handle out, oq_handle in, uint64_t at, size_t n) {
-    (void)way;
-    (void)out;
-    (void)in;
-    (void)at;
-    (void)n;
-    errno = ENOSYS;
-    return -1;
-}
-
 /* Room on the disk; the size of the file stays as it is. */
 bool oq_os_reserve(oq_handle h, uint64_t n) {
     FILE_ALLOCATION_INFO room = {.AllocationSize = {.QuadPart = (LONGLONG)n}};
     return SetFileInformationByHandle(handle_of(h), FileAllocationInfo, &room, sizeof room) ||
            oq_windows_failed();
-}
-
-void oq_os_start_disk(oq_handle h, uint64_t from, uint64_t n) {
-    (void)h;
-    (void)from;
-    (void)n;
 }
 
 bool oq_os_truncate(oq_handle h, uint64_t n) {
@@ -589,14 +565,6 @@ bool oq_os_set_mode(oq_handle h, unsigned mode) {
     (void)h;
     (void)mode; /* a folder gives its files their rights */
     return true;
-}
-
-bool oq_os_link_in(oq_handle h, oq_handle folder, const char *name) {
-    (void)h;
-    (void)folder;
-    (void)name;
-    errno = ENOTSUP;
-    return false;
 }
 
 /* What is there is renamed aside, which works although it is open or mapped. When the new one is in

@@ -1,9 +1,50 @@
 /*
- * os_not_isolated.c — systems without what --isolate needs: oq_os_can_isolate says so, and nothing
- * else here is reached.
+ * os_not_linux.c — what Linux alone has, as the other systems answer for it. Of what --isolate needs
+ * oq_os_can_isolate says that it is missing, and nothing else of it is reached.
  */
 #include "base/os.h"
 #include "base/system/confine.h"
+
+/* ---- outputs ---- */
+
+oq_handle oq_os_make_unnamed(oq_handle folder, char *path, size_t cap) {
+    (void)folder;
+    (void)path;
+    (void)cap;
+    errno = ENOTSUP;
+    return OQ_NO_HANDLE;
+}
+
+bool oq_os_link_in(oq_handle h, oq_handle folder, const char *name) {
+    (void)h;
+    (void)folder;
+    (void)name;
+    errno = ENOTSUP;
+    return false;
+}
+
+int64_t oq_os_copy(unsigned way, oq_handle out, oq_handle in, uint64_t at, size_t n) {
+    (void)way;
+    (void)out;
+    (void)in;
+    (void)at;
+    (void)n;
+    errno = ENOSYS;
+    return -1;
+}
+
+void oq_os_start_disk(oq_handle h, uint64_t from, uint64_t n) {
+    (void)h;
+    (void)from;
+    (void)n;
+}
+
+void oq_os_want_large_pages(void *p, size_t n) {
+    (void)p;
+    (void)n;
+}
+
+/* ---- isolation ---- */
 
 bool oq_os_can_isolate(void) {
     return false;
