@@ -19,7 +19,7 @@
 #define MIN_DROP   ((uint64_t)1 << 20)
 #define DROP_EVERY ((uint64_t)32 << 20)
 /* Producers that can are asked for so many bytes at a time. */
-#define SLICE ((uint64_t)4 << 20)
+#define SLICE ((uint64_t)2 << 20)
 /* Pieces of at least this size are reported as progress. */
 #define MIN_TELL ((uint64_t)1 << 20)
 
@@ -27,6 +27,12 @@ typedef struct swap {
     oq_tensor *tensor;
     oq_tensor saved;
 } swap;
+
+/* Room for what a producer makes, kept for the next one. */
+typedef struct slot {
+    uint8_t *p;
+    uint64_t room;
+} slot;
 
 typedef struct writer {
     oq_model *m;
@@ -41,7 +47,8 @@ typedef struct writer {
     /* the pipeline */
     const oq_piece *pieces;
     size_t *units, n_units; /* where units of pieces begin */
-    uint8_t **made;
+    slot *slots;            /* one for each unit that is made at the same time, and one more */
+    size_t n_slots;
     oq_out *out;
     uint64_t since_drop;
     uint64_t written, total; /* of the pieces */
@@ -71,41 +78,40 @@ static bool is_heavy(const oq_piece *p) {
     return p->producer != NULL && !p->producer->follows;
 }
 
-static onq_code run_producer(writer *w, size_t i, onq_error *err) {
-    const oq_piece *piece = &w->pieces[i];
-    w->made[i] = oq_alloc(&w->m->env->alloc, piece->n);
-    OQ_TRY_ALLOC(w->made[i] != NULL, err);
+static onq_code run_producer(const writer *w, const oq_piece *piece, slot *to, onq_error *err) {
+    const onq_allocator *alloc = &w->m->env->alloc;
     const oq_producer *p = piece->producer;
-    return piece->n < p->size ? p->slice(p, piece->from, piece->n, w->made[i], err)
-                              : p->make(p, w->made[i], err);
+    if (to->room < piece->n) {
+        oq_free(alloc, to->p, to->room);
+        *to = (slot){.p = oq_alloc(alloc, piece->n)};
+        OQ_TRY_ALLOC(to->p != NULL, err);
+        to->room = piece->n;
+    }
+    return piece->n < p->size ? p->slice(p, piece->from, piece->n, to->p, err)
+                              : p->make(p, to->p, err);
 }
 
-static onq_code make_piece(writer *w, size_t i, onq_error *err) {
-    const oq_piece *piece = &w->pieces[i];
-    if (!is_heavy(piece))
-        return ONQ_OK;
-    OQ_TRY(run_producer(w, i, err));
-    if (piece->n >= MIN_DROP)
-        oq_model_drop_pages(
-            w->m); /* what it read; another worker's pages come back by themselves */
-    return ONQ_OK;
+/* Gives room back: all of it, or what is too large to be kept. */
+static void free_slot(const writer *w, slot *s, bool all) {
+    if (!all && s->room <= SLICE)
+        return;
+    oq_free(&w->m->env->alloc, s->p, s->room);
+    *s = (slot){0};
 }
 
-static onq_code take_piece(writer *w, size_t i, onq_error *err) {
-    const oq_piece *piece = &w->pieces[i];
+static onq_code take_piece(writer *w, const oq_piece *piece, slot *from, onq_error *err) {
     if (piece->producer == NULL)
         return write_span(w, piece->p, piece->n, err);
-    if (w->made[i] == NULL)
-        OQ_TRY(run_producer(w, i, err));
-    onq_code rc = oq_out_write(w->out, w->made[i], piece->n, err);
-    oq_free(&w->m->env->alloc, w->made[i], piece->n);
-    w->made[i] = NULL;
+    if (!is_heavy(piece))
+        OQ_TRY(run_producer(w, piece, from, err));
+    OQ_TRY(oq_out_write(w->out, from->p, piece->n, err));
+    free_slot(w, from, false);
     w->since_drop += piece->n * 4; /* a producer reads about four times what it makes */
     if (w->since_drop >= DROP_EVERY) {
         oq_model_drop_pages(w->m);
         w->since_drop = 0;
     }
-    return rc == ONQ_OK ? tell_written(w, piece->n, err) : rc;
+    return tell_written(w, piece->n, err);
 }
 
 /* A unit of the pipeline begins with a piece that a worker makes; what follows it is written with
@@ -123,15 +129,23 @@ static onq_code find_units(writer *w, size_t n, onq_error *err) {
 
 static onq_code make_unit(void *ctx, size_t u, unsigned worker, onq_error *err) {
     writer *w = ctx;
+    const oq_piece *piece = &w->pieces[w->units[u]];
     (void)worker;
-    return make_piece(w, w->units[u], err);
+    if (!is_heavy(piece))
+        return ONQ_OK;
+    OQ_TRY(run_producer(w, piece, &w->slots[u % w->n_slots], err));
+    if (piece->n >= MIN_DROP)
+        oq_model_drop_pages(
+            w->m); /* what it read; another worker's pages come back by themselves */
+    return ONQ_OK;
 }
 
 static onq_code take_unit(void *ctx, size_t u, unsigned worker, onq_error *err) {
     writer *w = ctx;
     (void)worker;
     for (size_t i = w->units[u]; i < w->units[u + 1]; i++)
-        OQ_TRY(take_piece(w, i, err));
+        OQ_TRY(take_piece(w, &w->pieces[i],
+                          &w->slots[i == w->units[u] ? u % w->n_slots : w->n_slots], err));
     return ONQ_OK;
 }
 
@@ -176,16 +190,16 @@ static onq_code write_pieces(writer *w, const oq_piece *whole, size_t n, onq_err
         return ONQ_OK;
     }
     oq_pool *pool = NULL;
-    w->made = OQ_NEW_ARRAY(&w->scratch, uint8_t *, n);
-    OQ_TRY_ALLOC(w->made != NULL, err);
     OQ_TRY(find_units(w, n, err));
     OQ_TRY(oq_pool_new(w->m->env, &pool, err));
-    onq_code rc =
-        oq_pool_pipeline(pool, w->n_units, oq_pool_workers(pool), make_unit, take_unit, w, err);
+    w->n_slots = oq_pool_workers(pool);
+    w->slots = OQ_NEW_ARRAY(&w->scratch, slot, w->n_slots + 1);
+    onq_code rc = w->slots != NULL
+                      ? oq_pool_pipeline(pool, w->n_units, w->n_slots, make_unit, take_unit, w, err)
+                      : oq_fail_nomem(err);
     oq_pool_free(pool);
-    for (size_t i = 0; i < n; i++)
-        if (w->made[i] != NULL)
-            oq_free(&w->m->env->alloc, w->made[i], pieces[i].n);
+    for (size_t i = 0; w->slots != NULL && i <= w->n_slots; i++)
+        free_slot(w, &w->slots[i], true);
     return rc;
 }
 

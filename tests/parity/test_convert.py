@@ -53,7 +53,7 @@ class Case:
             np.savez(folder / "data.npz", **samples[0])
             data = ("--data", folder / "data.npz")
         onq(*words, *data, "-i", self.source, "-o", self.made, "--no_verify", "--quiet", status=0)
-        self.truth = running.outputs(self.source, samples, False)
+        self.flt = running.outputs(self.source, samples, False)
         self.before = running.outputs(self.made, samples, False)
 
     def convert(self, to, *more, status=0):
@@ -66,7 +66,7 @@ class Case:
 
     def better(self, path):
         """Nearer to float than before, or as near as weights of that many bits are."""
-        was, now = running.sqnr(self.truth, self.before), running.sqnr(self.truth, running.outputs(path, self.samples, False))
+        was, now = running.sqnr(self.flt, self.before), running.sqnr(self.flt, running.outputs(path, self.samples, False))
         assert now >= min(was - 1.0, 60.0), (was, now)
 
 

@@ -99,8 +99,8 @@ def test_edges(name, tmp_path):
     source = common.MODELS / name / "model.onnx"
     if not source.exists():
         pytest.skip("no shared models")
-    samples, truth, seen = feeds(source), None, collections.Counter()
-    truth = running.outputs(source, samples, False)
+    samples, flt, seen = feeds(source), None, collections.Counter()
+    flt = running.outputs(source, samples, False)
     for form in EDGES[name]:
         made, out, back = (tmp_path / n for n in ("made.onnx", "out.onnx", "back.onnx"))
         data = ("--data", source.parent, "--limit", "2") if FORMS[form][0] == "static" else ()
@@ -123,7 +123,7 @@ def test_edges(name, tmp_path):
                 # The optimiser multiplies weights in blocks in int8: docs/CONVERT.md.
                 assert running.sqnr(before[True], after[True]) >= (35.0 if form == "nbits" else EXACT[to]), (form, to)
             else:
-                assert running.sqnr(truth, after[False]) >= min(running.sqnr(truth, before[False]) - 1.0, 40.0), (form, to)
+                assert running.sqnr(flt, after[False]) >= min(running.sqnr(flt, before[False]) - 1.0, 40.0), (form, to)
                 assert running.sqnr(after[False], after[True]) >= (50.0 if to == "float16" else 100.0), (form, to)
             if to == "qoperator" and form.startswith("qdq"):
                 onq("convert", "--to", "qdq", "-i", out, "-o", back, "--no_verify", "--quiet", status=0)

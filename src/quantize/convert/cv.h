@@ -85,6 +85,8 @@ oq_tensor *oq_cv_init(oq_cv_scope *s, oq_str near, oq_str name, oq_dtype type, c
 oq_tensor *oq_cv_constant(const oq_cv_scope *s, oq_str name);
 /* True if both names are one tensor, or constants of the same type and values. Two empty ones are. */
 bool oq_cv_same(oq_cv_scope *s, oq_str a, oq_str b);
+/* True for a constant of several scales. */
+bool oq_cv_has_many(const oq_cv_scope *s, oq_str scale);
 /* True if two sets of parameters are the same. */
 bool oq_cv_same_params(oq_cv_scope *s, const oq_cv_param *a, const oq_cv_param *b);
 /* The parameters of a QuantizeLinear or DequantizeLinear. */

@@ -77,17 +77,14 @@ static bool never_negative(oq_cv_scope *s, oq_str name, int *steps) {
         const oq_cv_param p = oq_cv_param_of(n);
         return starts_at_zero(s, &p);
     }
-    for (size_t i = 0; i < OQ_COUNT(always); i++)
-        if (oq_node_is(n, always[i]))
-            return true;
-    for (size_t i = 0; i < OQ_COUNT(like_first); i++)
-        if (oq_node_is(n, like_first[i]))
-            return all_inputs(s, n, 1, steps);
+    if (oq_node_is_any(n, always, OQ_COUNT(always)))
+        return true;
+    if (oq_node_is_any(n, like_first, OQ_COUNT(like_first)))
+        return all_inputs(s, n, 1, steps);
     if (oq_node_is(n, "Mul") && n->input.n == 2 && oq_str_eq(n->input.v[0], n->input.v[1]))
         return true; /* a square */
-    for (size_t i = 0; i < OQ_COUNT(like_all); i++)
-        if (oq_node_is(n, like_all[i]))
-            return all_inputs(s, n, n->input.n, steps);
+    if (oq_node_is_any(n, like_all, OQ_COUNT(like_all)))
+        return all_inputs(s, n, n->input.n, steps);
     if (oq_node_is(n, "Clip"))
         return oq_clip_bounds(s->cv->model, &s->index, n, &b) && b.low >= 0.0;
     if (oq_op_traits_of(n->op_type)->repeats >= OQ_REPEATS_SOME)
@@ -128,9 +125,8 @@ static bool is_bounded(const oq_cv_scope *s, oq_str name) {
     static const char *const types[] = {"Clip", "Sigmoid", "Tanh", "Softmax", "HardSigmoid", "Erf",
                                         "Sin",  "Cos",     "Relu", "Cast",    "OneHot"};
     const oq_node *n = oq_index_producer(&s->index, name);
-    for (size_t i = 0; i < OQ_COUNT(types); i++)
-        if (oq_node_is(n, types[i]))
-            return true;
+    if (oq_node_is_any(n, types, OQ_COUNT(types)))
+        return true;
     if (oq_node_is(n, "Where") && n->input.n == 3 && oq_cv_constant(s, n->input.v[1]) != NULL &&
         oq_cv_constant(s, n->input.v[2]) != NULL)
         return true;

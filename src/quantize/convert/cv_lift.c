@@ -304,19 +304,12 @@ static onq_code lift_pad(oq_cv_scope *s, const oq_node *n, oq_node *made, const 
     return ONQ_OK;
 }
 
-static bool moves_channels(oq_cv_scope *s, const oq_cv_param *p) {
-    const oq_tensor *t = oq_cv_constant(s, p->scale);
-    onq_error ignored = ONQ_ERROR_INIT;
-    uint64_t n = 0;
-    return t != NULL && oq_tensor_count(t, &n, &ignored) == ONQ_OK && n != 1;
-}
-
 static onq_code lift_mover(oq_cv_scope *s, const oq_node *n, const oq_cv_mover *m, onq_error *err) {
     const size_t ins = data_inputs(m, n), outs = data_outputs(m, n);
     const oq_cv_param p = *oq_cv_find(s, n->input.v[0]);
     oq_node *made = oq_cv_as(s, n, "", m->type);
     OQ_TRY_ALLOC(made != NULL, err);
-    if (moves_channels(s, &p))
+    if (oq_cv_has_many(s, p.scale))
         return oq_cv_refuse(n, ONQ_E_UNSUPPORTED, err,
                             "it moves tensor '%.*s', which has parameters for each channel",
                             OQ_STR(n->input.v[0]));

@@ -46,9 +46,9 @@ oq_str oq_cv_plain_name(oq_str name) {
                                           "_Q2",        "_Q4",       "_Q8",
                                           "_Bnb4"};
     for (size_t i = 0; i < OQ_COUNT(endings); i++) {
-        const oq_str end = oq_str_of(endings[i]);
-        if (name.n > end.n && oq_str_ends(name, end))
-            return (oq_str){name.p, name.n - end.n};
+        oq_str base = name;
+        if (oq_str_cut_end(&base, endings[i]) && base.n > 0)
+            return base;
     }
     return name;
 }
@@ -99,7 +99,7 @@ static bool is_zero(oq_cv_scope *s, oq_str name) {
     return true;
 }
 
-static bool has_many(const oq_cv_scope *s, oq_str scale) {
+bool oq_cv_has_many(const oq_cv_scope *s, oq_str scale) {
     const oq_tensor *t = oq_cv_constant(s, scale);
     onq_error ignored = ONQ_ERROR_INIT;
     uint64_t n = 0;
@@ -111,7 +111,7 @@ bool oq_cv_same_params(oq_cv_scope *s, const oq_cv_param *a, const oq_cv_param *
         return false;
     if (!oq_cv_same(s, a->zero, b->zero) && !(is_zero(s, a->zero) && is_zero(s, b->zero)))
         return false;
-    return !has_many(s, a->scale) || (a->axis == b->axis && a->block == b->block);
+    return !oq_cv_has_many(s, a->scale) || (a->axis == b->axis && a->block == b->block);
 }
 
 bool oq_cv_scalar(oq_cv_scope *s, const oq_cv_param *p, float *scale, int64_t *zero,
@@ -185,7 +185,7 @@ onq_code oq_cv_know(oq_cv_scope *s, oq_str name, const oq_cv_param *p, onq_error
 /* ---- nodes ---- */
 
 static bool set_axis(oq_cv_scope *s, oq_node *n, const oq_cv_param *p) {
-    if (!has_many(s, p->scale))
+    if (!oq_cv_has_many(s, p->scale))
         return true;
     return oq_attr_set_int(s->cv->arena, n, OQ_S("axis"), p->axis) &&
            (p->block == 0 || oq_attr_set_int(s->cv->arena, n, OQ_S("block_size"), p->block));
@@ -232,10 +232,7 @@ onq_code oq_cv_quantize(oq_cv_scope *s, oq_str from, const oq_cv_param *p, oq_st
 
 oq_node *oq_cv_as(oq_cv_scope *s, const oq_node *n, const char *domain, const char *type) {
     oq_str name = n->name;
-    const oq_str end = OQ_S("_quant");
-    if (name.n > end.n && oq_str_ends(name, end))
-        name.n -= end.n;
-    if (!oq_str_eq(name, n->name))
+    if (oq_str_cut_end(&name, "_quant"))
         name = oq_fresh_node(&s->cv->names, name, "");
     oq_node *made = oq_node_new(s->cv->arena, type, name);
     if (made == NULL)

@@ -3,8 +3,9 @@
  *
  * Elements of 2 to 32 bits are turned as words of 64 bits: as many words as a word has elements are
  * a square, which is turned by exchanging its quarters, then the quarters of those, down to single
- * elements. Squares are taken in tiles of 64 bytes by as many rows, so that cache lines are read and
- * written whole. Matrices whose rows or columns do not begin with a byte go element by element.
+ * elements. Two squares go side by side in vectors. Squares are taken in tiles of 64 bytes by as
+ * many rows, so that cache lines are read and written whole. Matrices whose rows or columns do not
+ * begin with a byte go element by element.
  */
 #include "quantize/convert/values.h"
 
@@ -17,7 +18,11 @@
 
 #define WORD   64 /* bits */
 #define SIDE   8  /* words of a row of a tile */
+#define AHEAD  32 /* columns: the memory is asked for them while others are turned */
 #define SQUARE 32 /* words of the largest square: elements of 2 bits */
+
+/* Two words: what every machine has a register for. */
+typedef uint64_t pair __attribute__((vector_size(16)));
 
 typedef struct tile {
     uint64_t row[SIDE * SQUARE][SIDE];
@@ -40,18 +45,18 @@ static uint64_t fill_word(unsigned bits, uint64_t v) {
 }
 
 /* Exchanges the quarters of squares: the high halves of words with the low ones of words below. */
-INLINE void exchange(uint64_t *a, unsigned bits, unsigned half, uint64_t low) {
+INLINE void exchange(pair *a, unsigned bits, unsigned half, uint64_t low) {
     const unsigned rows = half / bits;
     for (unsigned k = 0; k < WORD / bits && rows > 0; k += 2 * rows)
         for (unsigned i = k; i < k + rows; i++) {
-            const uint64_t other = (a[i] >> half ^ a[i + rows]) & low;
+            const pair other = (a[i] >> half ^ a[i + rows]) & low;
             a[i + rows] ^= other;
             a[i] ^= other << half;
         }
 }
 
-/* Turns a square of words: element i of word k becomes element k of word i. */
-INLINE void turn_square(uint64_t *a, unsigned bits) {
+/* Turns two squares of words: element i of word k becomes element k of word i. */
+INLINE void turn_squares(pair *a, unsigned bits) {
     exchange(a, bits, 32, UINT64_C(0x00000000FFFFFFFF));
     exchange(a, bits, 16, UINT64_C(0x0000FFFF0000FFFF));
     exchange(a, bits, 8, UINT64_C(0x00FF00FF00FF00FF));
@@ -59,9 +64,9 @@ INLINE void turn_square(uint64_t *a, unsigned bits) {
     exchange(a, bits, 2, UINT64_C(0x3333333333333333));
 }
 
-INLINE uint64_t load(const oq_cv_turn *u, const uint8_t *p, size_t n, uint64_t flip) {
+INLINE pair load(const oq_cv_turn *u, const uint8_t *p, size_t n, uint64_t flip) {
     const uint64_t low = UINT64_C(0x0F0F0F0F0F0F0F0F);
-    uint64_t w = 0;
+    pair w = {0};
     memcpy(&w, p, n);
     if (u->high_first)
         w = (w >> 4 & low) | (w & low) << 4;
@@ -75,21 +80,25 @@ INLINE void fill_tile(const oq_cv_turn *u, const uint8_t *from, uint64_t row, ui
     const uint64_t flip = u->flip ? fill_word(bits, UINT64_C(1) << (bits - 1)) : 0;
     const uint64_t column = u->stride * bits / 8;
     const uint64_t width = (u->rows * bits + 7) / 8 - row * bits / 8; /* bytes of a column */
-    uint64_t a[SQUARE];
+    pair a[SQUARE];
     for (unsigned j = 0; j < SIDE && col + j * n < u->width; j++) {
         const uint64_t first = col + j * n, there = first < u->cols ? u->cols - first : 0;
-        for (unsigned i = 0; i < SIDE && i * n < n_rows; i++) {
-            const size_t size = width - 8 * i < 8 ? (size_t)(width - 8 * i) : 8;
-            const uint8_t *p = from + first * column + row * bits / 8 + 8 * (size_t)i;
-            if (there >= n && size == 8)
+        const uint8_t *p = from + first * column + row * bits / 8;
+        for (unsigned k = 0; k < n && there > AHEAD + n; k++)
+            __builtin_prefetch(p + (AHEAD + k) * column, 0, 2);
+        for (unsigned i = 0; i < SIDE && i * n < n_rows; i += 2, p += sizeof *a) {
+            const size_t left = width - 8 * i, size = left < sizeof *a ? left : sizeof *a;
+            if (there >= n && size == sizeof *a)
                 for (unsigned k = 0; k < n; k++)
-                    a[k] = load(u, p + k * column, 8, flip);
+                    a[k] = load(u, p + k * column, sizeof *a, flip);
             else
                 for (unsigned k = 0; k < n; k++)
-                    a[k] = k < there ? load(u, p + k * column, size, flip) : 0;
-            turn_square(a, bits);
-            for (unsigned k = 0; k < n; k++)
-                t->row[i * n + k][j] = a[k];
+                    a[k] = k < there ? load(u, p + k * column, size, flip) : (pair){0};
+            turn_squares(a, bits);
+            for (unsigned k = 0; k < n; k++) {
+                t->row[i * n + k][j] = a[k][0];
+                t->row[(i + 1) * n + k][j] = a[k][1];
+            }
         }
     }
 }

@@ -12,7 +12,8 @@
 #endif
 
 #define CHUNK 4096
-#define ROWS  ((uint64_t)1 << 19) /* bytes of turned rows that are kept, unless that is too few */
+#define LINE  ((uint64_t)1 << 16) /* parameters that are kept */
+#define ROWS  ((uint64_t)1 << 18) /* bytes of turned rows that are kept, unless that is too few */
 
 typedef struct made {
     oq_producer producer;
@@ -27,40 +28,67 @@ typedef struct made {
 typedef struct work {
     const oq_cv_values *v;
     const onq_allocator *alloc;
+    uint64_t last; /* one past the last element that is wanted */
     uint8_t *rows; /* of v->turn, turned: elements from `begin` on, before `end`; or NULL */
     uint64_t room, begin, end;
-    int32_t q[CHUNK], zero[CHUNK];
-    float x[CHUNK], scale[CHUNK], real_zero[CHUNK];
+    float *x; /* the result of a stretch: `own`, or where it goes to */
+    int32_t q[CHUNK];
+    float own[CHUNK];
     uint16_t half[CHUNK];
-    uint64_t first, step; /* of the parameters that are in scale and zero */
-    size_t n;             /* how many they are */
+    /* the parameters of a line; n is 0 before the first */
+    uint64_t first, step, n;
+    float scale[LINE], real_zero[LINE];
+    int32_t zero[LINE];
 } work;
 
-/* A stretch of the result whose scale numbers are `first`, `first` + step, ... */
+/* A stretch of the result. Its scales are those from `skip` on of a line of `line` of them, whose
+ * numbers are `first`, `first` + step, ...; a line of one is for all of the stretch. */
 typedef struct run {
-    uint64_t first, step, zero_first, zero_step;
+    uint64_t first, step, zero_first, zero_step, line, skip;
     size_t n;
 } run;
+
+/* Of a line that is too long, the part that has element `skip`. */
+static void cut_line(run *r) {
+    const uint64_t past = r->skip - r->skip % LINE;
+    r->first += past * r->step;
+    r->zero_first += past * r->zero_step;
+    r->skip -= past;
+    r->line = r->line - past < LINE ? r->line - past : LINE;
+}
 
 /* The stretch that begins with element `at`, at most `most` long. */
 static run next_run(const oq_cv_values *v, uint64_t at, size_t most) {
     const uint64_t i = at % v->inner, k = at / v->inner % v->along, o = at / v->inner / v->along;
     const uint64_t b = v->groups != NULL ? v->groups[k] : k / v->block;
-    run r = {.first = o * v->per_outer + b * v->per_along + i * v->per_inner,
-             .zero_first = o * v->zero_outer + b * v->zero_along + i * v->zero_inner,
+    run r = {.first = o * v->per_outer + b * v->per_along,
+             .zero_first = o * v->zero_outer + b * v->zero_along,
              .step = v->per_inner,
-             .zero_step = v->zero_inner};
+             .zero_step = v->zero_inner,
+             .line = v->inner,
+             .skip = i};
     uint64_t n = v->inner - i;
     if (v->per_outer == 0 && v->per_along == 0 && v->per_inner == 0) {
         n = most;
+    } else if (v->inner == 1 && v->groups != NULL) {
+        n = 1;
     } else if (v->inner == 1 && v->block > 1) {
-        const uint64_t end = (b + 1) * v->block < v->along ? (b + 1) * v->block : v->along;
-        n = end - k;
-        r.step = r.zero_step = 0;
+        n = ((b + 1) * v->block < v->along ? (b + 1) * v->block : v->along) - k;
     } else if (v->inner == 1) {
         n = v->along - k;
-        r.step = v->per_along;
-        r.zero_step = v->zero_along;
+        r = (run){.first = o * v->per_outer,
+                  .zero_first = o * v->zero_outer,
+                  .step = v->per_along,
+                  .zero_step = v->zero_along,
+                  .line = v->along,
+                  .skip = k};
+    }
+    if (r.step == 0 && r.zero_step == 0) {
+        r.line = 1;
+        r.skip = 0;
+    } else {
+        cut_line(&r);
+        n = n < r.line - r.skip ? n : r.line - r.skip;
     }
     r.n = n < most ? (size_t)n : most;
     return r;
@@ -105,21 +133,19 @@ static void read_ints(work *w, const uint8_t *p, uint64_t first, size_t n) {
 
 /* ---- turned rows ---- */
 
-/* As many rows as are turned at a time: some squares of them. */
-static uint64_t rows_at_once(const oq_cv_turn *u, unsigned bits) {
-    const uint64_t side = 64 / bits, row = u->width * bits / 8 + 1, n = ROWS / row / side * side;
-    return n > side ? n : side;
-}
-
+/* Turns rows from that of element `at` on: as many as are wanted and have room, in whole squares. */
 static onq_code turn_to(work *w, uint64_t at, onq_error *err) {
     const oq_cv_turn *u = w->v->turn;
     const unsigned bits = oq_dtype_find(u->type)->bits;
-    const uint64_t n = rows_at_once(u, bits), row = at / u->width, r = row % u->rows;
-    const uint64_t first = row - r % n, left = u->rows - (first - (row - r));
-    const uint64_t from = first * u->width * bits / 8;
-    const uint64_t to = ((first + (left < n ? left : n)) * u->width * bits + 7) / 8;
+    const uint64_t side = 64 / bits, room = ROWS / (u->width * bits / 8 + 1) / side * side;
+    const uint64_t most = room > side ? room : side;
+    const uint64_t row = at / u->width, first = row - row % u->rows % side;
+    const uint64_t past = (w->last + u->width - 1) / u->width, left = u->rows - first % u->rows;
+    uint64_t n = past - first < left ? past - first : left;
+    n = n < most ? n : most;
+    const uint64_t from = first * u->width * bits / 8, to = ((first + n) * u->width * bits + 7) / 8;
     if (w->rows == NULL) {
-        w->room = n * u->width * bits / 8 + 2;
+        w->room = most * u->width * bits / 8 + 2;
         w->rows = oq_alloc(w->alloc, w->room);
         OQ_TRY_ALLOC(w->rows != NULL, err);
     }
@@ -141,46 +167,65 @@ static onq_code read_stretch(work *w, uint64_t at, size_t *n, onq_error *err) {
     return ONQ_OK;
 }
 
-/* The parameters of a stretch; one of them where they are all the same. */
-static void read_params(work *w, const run *r) {
+static void read_scales(work *w, const run *r) {
     const oq_cv_values *v = w->v;
-    const size_t n = r->step == 0 && r->zero_step == 0 ? 1 : r->n;
-    if (w->n == n && w->first == r->first && w->step == r->step)
-        return;
-    for (size_t i = 0; i < n && r->step != 1; i++)
-        oq_reals_read(v->scale_type, v->scale.p, r->first + i * r->step, 1, &w->scale[i]);
+    const uint8_t *p = v->scale.p;
     if (r->step == 1)
-        oq_reals_read(v->scale_type, v->scale.p, r->first, n, w->scale);
-    for (size_t i = 0; i < n; i++) {
-        const uint64_t at = r->zero_first + i * r->zero_step;
-        if (v->zero.p == NULL)
+        oq_reals_read(v->scale_type, p, r->first, r->line, w->scale);
+    else if (v->scale_type == OQ_FLOAT)
+        for (uint64_t i = 0; i < r->line; i++)
+            memcpy(&w->scale[i], p + (r->first + i * r->step) * sizeof *w->scale, sizeof *w->scale);
+    else
+        for (uint64_t i = 0; i < r->line; i++)
+            oq_reals_read(v->scale_type, p, r->first + i * r->step, 1, &w->scale[i]);
+}
+
+static void read_zeros(work *w, const run *r) {
+    const oq_cv_values *v = w->v;
+    const uint8_t *p = v->zero.p;
+    uint64_t at = r->zero_first;
+    if (p == NULL)
+        for (uint64_t i = 0; i < r->line && w->n < r->line; i++)
             w->zero[i] = v->no_zero;
-        else if (oq_dtype_find(v->zero_type)->cls == OQ_CLASS_REAL)
-            w->real_zero[i] = (float)oq_raw_get_real(v->zero_type, v->zero.p, at);
-        else
-            w->zero[i] = (int32_t)oq_raw_get_int(v->zero_type, v->zero.p, at);
-    }
+    else if (oq_dtype_find(v->zero_type)->cls == OQ_CLASS_REAL)
+        for (uint64_t i = 0; i < r->line; i++, at += r->zero_step)
+            w->real_zero[i] = (float)oq_raw_get_real(v->zero_type, p, at);
+    else if (v->zero_type == OQ_UINT4)
+        for (uint64_t i = 0; i < r->line; i++, at += r->zero_step)
+            w->zero[i] = p[at / 2] >> at % 2 * 4 & 15;
+    else
+        for (uint64_t i = 0; i < r->line; i++, at += r->zero_step)
+            w->zero[i] = (int32_t)oq_raw_get_int(v->zero_type, p, at);
+}
+
+/* The parameters of a stretch, unless they are at hand. */
+static void read_params(work *w, const run *r) {
+    if (w->n == r->line && w->first == r->first && w->step == r->step)
+        return;
+    read_scales(w, r);
+    read_zeros(w, r);
     w->first = r->first;
     w->step = r->step;
-    w->n = n;
+    w->n = r->line;
 }
 
 static void multiply(work *w, const run *r) {
-    const bool each = r->step != 0 || r->zero_step != 0;
-    if (each)
+    const float *scale = w->scale + r->skip;
+    const int32_t *zero = w->zero + r->skip;
+    float *x = w->x;
+    if (r->line > 1)
         for (size_t i = 0; i < r->n; i++)
-            w->x[i] = (float)(w->q[i] - w->zero[i]) * w->scale[i];
+            x[i] = (float)(w->q[i] - zero[i]) * scale[i];
     else
         for (size_t i = 0; i < r->n; i++)
-            w->x[i] = (float)(w->q[i] - w->zero[0]) * w->scale[0];
+            x[i] = (float)(w->q[i] - zero[0]) * scale[0];
 }
 
 /* Values that are not integers: float 8, code books, zero points that are not rounded. */
 static void multiply_reals(work *w, const run *r, uint64_t at, bool real_zero) {
     const oq_cv_values *v = w->v;
-    const bool each = r->step != 0 || r->zero_step != 0;
     for (size_t i = 0; i < r->n; i++) {
-        const size_t p = each ? i : 0;
+        const uint64_t p = r->skip + (r->line > 1 ? i : 0);
         float scale = w->scale[p];
         if (v->flat_block != 0) {
             const uint64_t c = (at + i) % v->turn->width, row = (at + i) / v->turn->width;
@@ -199,7 +244,8 @@ static void multiply_reals(work *w, const run *r, uint64_t at, bool real_zero) {
 static void store(work *w, size_t n, uint8_t *out) {
     switch (w->v->real) {
     case OQ_FLOAT:
-        memcpy(out, w->x, n * sizeof *w->x);
+        if (w->x == w->own)
+            memcpy(out, w->x, n * sizeof *w->x);
         return;
     case OQ_DOUBLE:
         for (size_t i = 0; i < n; i++) {
@@ -217,15 +263,17 @@ static void store(work *w, size_t n, uint8_t *out) {
     memcpy(out, w->half, n * sizeof *w->half);
 }
 
-static onq_code fill(const made *d, work *w, uint64_t at, uint64_t end, uint8_t *out,
-                     onq_error *err) {
+static onq_code fill(const made *d, work *w, uint64_t at, uint8_t *out, onq_error *err) {
     const oq_cv_values *v = &d->v;
+    const uint64_t end = w->last;
     const bool real_zero =
         v->zero.p != NULL && !v->flat_block && oq_dtype_find(v->zero_type)->cls == OQ_CLASS_REAL;
+    const bool in_place = v->real == OQ_FLOAT && (uintptr_t)out % _Alignof(float) == 0;
     const bool reals =
         real_zero || v->codes != NULL || oq_dtype_find(v->type)->cls == OQ_CLASS_REAL;
     while (at < end) {
         run r = next_run(v, at, end - at < CHUNK ? (size_t)(end - at) : CHUNK);
+        w->x = in_place ? (float *)(void *)out : w->own;
         OQ_TRY(read_stretch(w, at, &r.n, err));
         read_params(w, &r);
         if (reals)
@@ -244,11 +292,14 @@ static onq_code fill(const made *d, work *w, uint64_t at, uint64_t end, uint8_t 
 static onq_code slice(const oq_producer *self, uint64_t from, uint64_t n, uint8_t *out,
                       onq_error *err) {
     const made *d = self->ctx;
-    work *w = oq_calloc(d->alloc, 1, sizeof *w);
+    work *w = oq_alloc(d->alloc, sizeof *w);
     OQ_TRY_ALLOC(w != NULL, err);
     w->v = &d->v;
     w->alloc = d->alloc;
-    const onq_code rc = fill(d, w, from / d->width, (from + n) / d->width, out, err);
+    w->last = (from + n) / d->width;
+    w->rows = NULL;
+    w->room = w->n = 0;
+    const onq_code rc = fill(d, w, from / d->width, out, err);
     oq_free(d->alloc, w->rows, w->room);
     oq_free(d->alloc, w, sizeof *w);
     return rc;

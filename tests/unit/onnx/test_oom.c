@@ -3,6 +3,7 @@
  * a clean out-of-memory error, nothing leaks, and a failed save leaves the target as it was and no
  * litter.
  */
+#include "base/os.h"
 #include "build_model.h"
 #include "dump.h"
 #include "flaky_alloc.h"
@@ -161,11 +162,13 @@ typedef struct saving {
 
 /* Each run begins with one old file: what a run that succeeded left beside it is taken away. */
 static void clear_out(void) {
-    DIR *d = opendir(scratch_path(&dir, "out"));
+    const char *out = scratch_path(&dir, "out");
+    char path[OQ_PATH_MAX];
+    DIR *d = opendir(out);
     assert_non_null(d);
     for (const struct dirent *e; (e = readdir(d)) != NULL;)
-        if (e->d_name[0] != '.')
-            unlinkat(dirfd(d), e->d_name, 0);
+        if (e->d_name[0] != '.' && snprintf(path, sizeof path, "%s/%s", out, e->d_name) > 0)
+            remove(path);
     closedir(d);
 }
 
