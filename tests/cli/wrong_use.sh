@@ -103,7 +103,7 @@ refuses 2 "--extra: ActivationSymmetric: 'maybe' is not true or false" static --
 refuses 2 "--target: agreement cannot be 200 (it is a percentage: 0 to 100;" \
     onq auto -i "$model" -o out.onnx --data random:4 --target agreement=200
 refuses 2 "--target: cosine cannot be 2 (-1 to 1;" onq auto -i "$model" -o out.onnx --data random:4 --target cosine=2
-refuses 2 "bits: 5 is not one of 2, 4, 8" onq nbits -i "$model" -o out.onnx --bits 5
+refuses 2 "bits: 5 is not one of 2, 3, 4, 8" onq nbits -i "$model" -o out.onnx --bits 5
 refuses 1 "not a source of samples (a folder, .npz, .npy, .tar," onq static -i "$model" -o out.onnx --data "$model"
 warns "not supported in this mode; Gemm: not in op_types_to_quantize)" onq nbits -i "$model" -o out.onnx
 warns '(onq static and onq dynamic quantize such a model)' qat

@@ -118,35 +118,35 @@ IDS = [{"ids": np.arange(VOCAB)}]
 @pytest.mark.parametrize("kinds", [("Q4_0",) * 4, ("Q4_1",) * 4, ("Q8_0",) * 4, ("Q4_0", "Q4_1", "Q8_0", "Q4_1")])
 def test_blocks_stay(tmp_path, kinds):
     """The logits of the file, from a graph whose own weights are zeros."""
-    empty, file, truth = model(tmp_path, kinds)
+    empty, file, flt = model(tmp_path, kinds)
     done = onq("nbits", "-i", empty, "-o", tmp_path / "out.onnx", "--weights", file, "--json", status=0)
     assert json.loads(done.stdout)["weights"] == {"taken": 6, "exact": 4, "anew": 0}
     assert loads(tmp_path / "out.onnx") is None
-    assert sqnr(outputs(truth, IDS), outputs(tmp_path / "out.onnx", IDS)) > 95
+    assert sqnr(outputs(flt, IDS), outputs(tmp_path / "out.onnx", IDS)) > 95
 
 
 @pytest.mark.parametrize("kind", ["Q4_K", "Q6_K", "F16", "BF16", "F32"])
 def test_quantized_anew(tmp_path, kind):
     """The bytes that the values of the file give, and with every node left float the values themselves."""
-    empty, file, truth = model(tmp_path, (kind,) * 4)
+    empty, file, flt = model(tmp_path, (kind,) * 4)
     done = onq("nbits", "-i", empty, "-o", tmp_path / "out.onnx", "--weights", file, status=0)
     assert "4 quantized anew (which loses accuracy a second time)" in done.stdout
-    onq("nbits", "-i", truth, "-o", tmp_path / "want.onnx", status=0)
+    onq("nbits", "-i", flt, "-o", tmp_path / "want.onnx", status=0)
     got, want = ({t.name: t.raw_data for t in onnx.load(tmp_path / f"{n}.onnx").graph.initializer} for n in ("out", "want"))
     assert {k: v for k, v in got.items() if "Q4" in k or "scales" in k} == {k: v for k, v in want.items() if "Q4" in k or "scales" in k}
     onq("nbits", "-i", empty, "-o", tmp_path / "floats.onnx", "--weights", file, "--nodes_to_exclude", "re:.*", status=0)
-    assert sqnr(outputs(truth, IDS), outputs(tmp_path / "floats.onnx", IDS)) > 120
+    assert sqnr(outputs(flt, IDS), outputs(tmp_path / "floats.onnx", IDS)) > 120
 
 
 def test_asked_for(tmp_path):
     """--bits is obeyed, the map names tensors, the table is stored in the blocks of the file."""
-    empty, file, truth = model(tmp_path, ("Q4_0",) * 4)
+    empty, file, flt = model(tmp_path, ("Q4_0",) * 4)
     done = onq("nbits", "-i", empty, "-o", tmp_path / "out.onnx", "--weights", file, "--bits", 8, status=0)
     assert "0 of them in its blocks, 4 quantized anew" in done.stdout
     done = onq("nbits", "-i", empty, "-o", tmp_path / "all.onnx", "--weights", file, "--op_types_to_quantize", "MatMul,Gather",
                "--all_weights", "--json", status=0)
     assert json.loads(done.stdout)["weights"]["exact"] == 5
-    assert sqnr(outputs(truth, IDS), outputs(tmp_path / "all.onnx", IDS)) > 95
+    assert sqnr(outputs(flt, IDS), outputs(tmp_path / "all.onnx", IDS)) > 95
     m = onnx.load(empty)
     m.graph.node[3].name = "k"
     onnx.save(m, empty)

@@ -76,10 +76,13 @@ def test_wrong_use(tmp_path):
     path = tmp_path / "m.onnx"
     onnx.save(chain(), path)
     out = tmp_path / "out.onnx"
-    for words, text in ((["--target_bits", "2"], "the fewest bits that are possible here are 3.00"),
+    for words, text in ((["--target_bits", "2"], "the fewest bits that are possible here are 2.50"),
                         (["--target_bits", "4.5", "--bits", "4"], "leave --bits and --mixed out"),
                         (["--bits", "8", "--quant_method", "rtn"], "--bits 8 needs --quant_method default"),
-                        (["--bits", "3"], "bits: 3 is not one of 2, 4, 8"),
+                        (["--bits", "5"], "bits: 5 is not one of 2, 3, 4, 8"),
+                        (["--bits", "3", "--quant_method", "hqq"], "method hqq has no 3 bits"),
+                        (["--bits", "3", "--quant_format", "QDQ"], "has no 3 bits"),
+                        (["--form", "packed", "--quant_format", "QDQ"], "needs --quant_format QOperator"),
                         (["--block_size", "48"], "block size 48"), (["--block_size", "-1"], "needs --quant_format QDQ"),
                         (["--bits", "2", "--quant_format", "QDQ"], "has no 2 bits"),
                         (["--quant_method", "hqq", "--quant_format", "QDQ"], "not integers"),
@@ -95,7 +98,7 @@ def test_wrong_use(tmp_path):
 
 
 @pytest.mark.parametrize("text, words", [
-    ('{"/layers.0/v_proj/MatMul": {"bits": 3}}', "bits: 3 is not one of 2, 4, 8"),
+    ('{"/layers.0/v_proj/MatMul": {"bits": 5}}', "bits: 5 is not one of 2, 3, 4, 8"),
     ('{"/layers.0/v_proj/MatMul": {"group_size": 31}}', "block size 31"),
     ('{"/layers.0/v_proj/MatMul": {"scheme": "odd"}}', "'scheme' is neither"),
     ('{"/layers.0/v_proj/MatMul": {"Bits": 4}}', "unknown key 'Bits'"),
@@ -181,7 +184,7 @@ def test_target_and_node_config(tmp_path):
     assert (fixed["bits"], fixed["block_size"]) == (8, 16) and "/layers.3/v_proj/MatMul" in made
     sizes = sum(8 * len(t.raw_data) for t in onnx.load(out).graph.initializer if "Q" in t.name or "scales" in t.name)
     assert abs(sizes / (5 * 96 * 96) - bits["got"]) < 0.01 and bits["got"] <= 6
-    done = onq("nbits", "-i", path, "-o", out, "--target_bits", "4", "--node_config", config)
+    done = onq("nbits", "-i", path, "-o", out, "--target_bits", "3.5", "--node_config", config)
     assert done.returncode == 2 and "and with the nodes of --node_config" in done.stderr
 
 
@@ -233,6 +236,57 @@ def test_sums(tmp_path, shape, level):
         tmp_path / "sums.onnx").read_bytes()
     ops = [n.op_type for n in onnx.load(tmp_path / "blocks.onnx").graph.node]
     assert "ReduceSum" not in ops
+
+
+def unpack(packed, bits, n, k, block):
+    """Integers of 4 bits less 8, N x K: what the nodes before MatMulNBits make of packed ones, from the description in
+    nb_widen.c."""
+    p = packed.astype(np.int64)
+    if bits == 2:
+        wide = np.stack([p[0] & 0xCC, (p[0] << 2) & 0xCC]) | 0x22
+    else:
+        wide = np.concatenate([p & 0xEE, [(p[0] & 0x11) << 1 | (p[1] & 0x11) << 2 | (p[2] & 0x11) << 3]]) | 0x11
+    wide = wide.reshape(n, -1)
+    return np.stack([wide & 15, wide >> 4], -1).reshape(n, -1)[:, :k] - 8
+
+
+@pytest.mark.parametrize("bits, block, k", [(3, 32, 96), (2, 32, 96), (3, 16, 40), (2, 128, 200), (3, 64, 96)])
+def test_packed(tmp_path, bits, block, k):
+    """Weights of 2 and 3 bits: what they are in the file is what the model computes, and the errors are those of the
+    nearest of the levels -3 -1 1 3 or -7 .. 7."""
+    rng = np.random.default_rng(bits)
+    w, n = rng.standard_normal((k, 24)).astype(np.float32), 24
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"], "mm")], "g",
+                              [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["b", k])],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["b", n])], [numpy_helper.from_array(w, "w")])
+    path, out = tmp_path / "m.onnx", tmp_path / "out.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    done = onq("nbits", "-i", path, "-o", out, "--bits", str(bits), "--block_size", str(block), "--form", "packed")
+    assert done.returncode == 0, done.stderr
+    made = {t.name: numpy_helper.to_array(t) for t in onnx.load(out).graph.initializer}
+    assert made[f"w_Q{bits}"].size == n * -(-k // block) * block * bits // 8 and made["w_scales"].dtype == np.float16
+    scale = np.repeat(made["w_scales"].astype(np.float32), block, 1)[:, :k]
+    real = (unpack(made[f"w_Q{bits}"], bits, n, k, block) * scale).T
+    x = [{"x": rng.standard_normal((5, k)).astype(np.float32)}]
+    for optimised in (True, False):
+        assert np.allclose(outputs(out, x, optimised).reshape(5, n), x[0]["x"] @ real, atol=1e-3)
+    step = 2 * scale.T * 2 ** (3 - bits)
+    inside = np.abs(w) <= step * (2**bits - 1) / 2
+    assert np.all(np.abs(real - w)[inside] <= step[inside] / 2 * 1.01) and np.mean(inside) > 0.8
+
+
+@pytest.mark.parametrize("words", [["--quant_method", "hqq"], ["--bits", "8"], ["--symmetric", "false"], ["--quant_method", "k_quant"]],
+                         ids="-".join)
+def test_packed_scales(tmp_path, words):
+    """Scales and offsets as float16: a smaller file, and nothing that matters is lost."""
+    path = tmp_path / "m.onnx"
+    onnx.save(chain(), path)
+    for form in ("auto", "packed"):
+        assert onq("nbits", "-i", path, "-o", tmp_path / f"{form}.onnx", "--form", form, *words).returncode == 0
+    a, b = tmp_path / "auto.onnx", tmp_path / "packed.onnx"
+    saved = (2 if "hqq" in words else 1) * 16 / 32
+    assert abs(stored(a, path) - stored(b, path) - saved) < 0.01
+    assert sqnr(outputs(a, samples(2)), outputs(b, samples(2))) > 50
 
 
 def test_level_auto(tmp_path):

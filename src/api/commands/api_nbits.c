@@ -37,7 +37,8 @@
 #define FORMS(ROW)                                \
     ROW("auto", OQ_NB_FORM_AUTO)                  \
     ROW("blocks", OQ_NB_FORM_BLOCKS)              \
-    ROW("sums", OQ_NB_FORM_SUMS)
+    ROW("sums", OQ_NB_FORM_SUMS)                  \
+    ROW("packed", OQ_NB_FORM_PACKED)
 
 #define LEVELS(ROW)                               \
     ROW("0", 0) ROW("1", 1) ROW("2", 2) ROW("3", 3) ROW("4", 4) ROW("auto", OQ_NB_LEVEL_AUTO)
@@ -50,11 +51,12 @@
 /* clang-format on */
 
 static const onq_option_info nbits_rows[] = {
-    OQ_INT("bits", 0, "", "4", "2..8", "N", "Bits of a weight: 2, 4 or 8."),
+    OQ_INT("bits", 0, "", "4", "2..8", "N",
+           "Bits of a weight: 2, 3, 4 or 8. Weights of 3 bits are always packed (--form)."),
     OQ_REAL("target_bits", 0, "", "", "1..32", "X",
-            "Give each weight 2, 4 or 8 bits or leave it float, so that the average is X bits a "
+            "Give each weight 2, 3, 4 or 8 bits or leave it float, so that the average is X bits a "
             "weight, scales included. More bits go to weights with more noise or, with --data, "
-            "more effect on the outputs."),
+            "more effect on the outputs. Weights are packed unless --form says otherwise."),
     OQ_ENUM("mixed", 0, "", "none", OQ_CHOICES(MIXED), "PRESET",
             "Use 8 bits for some nodes: `last` for the last layer, `layers` also for the value "
             "and down projections of some layers (k_quant_last and k_quant_mixed of the model "
@@ -80,7 +82,9 @@ static const onq_option_info nbits_rows[] = {
             "How zero points that are not integers (hqq) are written: `blocks` as an input of "
             "MatMulNBits, for which the runtime has a slow kernel; `sums` as a small product with "
             "the sums of the blocks, beside a symmetric MatMulNBits. auto is sums for float32 "
-            "weights of 4 bits, and of 2 and 8 with --accuracy_level 4."),
+            "weights of 4 bits, and of 2 and 8 with --accuracy_level 4. `packed` writes the "
+            "smallest file: sums, scales as float16, and weights of 2 and 3 bits that become 4 "
+            "bits when the model is loaded, for which the runtime has fast kernels."),
     OQ_ENUM("accuracy_level", 0, "", "0", OQ_CHOICES(LEVELS), "N",
             "The lowest precision that MatMulNBits may compute in: 0 leaves it to the runtime, 1 "
             "is float32, 2 float16, 3 bfloat16, 4 int8. auto times 0 and 4 here and takes 4 if it "
@@ -256,6 +260,8 @@ static onq_code nbits_options(run *r, onq_error *err) {
         c->how.accuracy_level = 4;
     c->qdq = OQ_CHOSEN(o, "quant_format", bool, FORMATS);
     c->form = OQ_CHOSEN(o, "form", oq_nb_form, FORMS);
+    if (c->form == OQ_NB_FORM_AUTO && oq_opt_is_set(o, "target_bits") && !c->qdq)
+        c->form = OQ_NB_FORM_PACKED;
     c->channel_wise = oq_opt_flag(o, "channel_wised_quantize");
     c->all_weights = oq_opt_flag(o, "all_weights");
     if (block == 0)
@@ -291,10 +297,13 @@ static onq_code raise_opset(run *r, onq_error *err) {
     if (target == 0)
         return ONQ_OK;
     OQ_TRY(oq_opset_raise(m, target,
-                          r->config.qdq ? "blocks of DequantizeLinear need opset 21"
-                                        : "tables of integers need opset 21",
+                          r->config.qdq  ? "blocks of DequantizeLinear need opset 21"
+                          : target == 18 ? "packed weights need opset 18"
+                                         : "tables of integers need opset 21",
                           false, err));
     oq_model_touch(m);
+    if (target == 18)
+        return ONQ_OK;
     return oq_model_raise_ir(m, 10, err);
 }
 
@@ -326,18 +335,18 @@ static onq_code learn(run *r, const oq_nb_job *nb, onq_error *err) {
     if (hessians && nb->decide_only)
         return oq_nb_run(nb, err);
     oq_nb_learn_job job;
-    oq_model_proto *truth = NULL;
+    oq_model_proto *flt = NULL;
     onq_code rc = open_samples(r, &job, err);
     if (rc == ONQ_OK && !hessians)
         rc = oq_nb_scale(&job, err);
     if (rc == ONQ_OK && hessians) {
-        truth = oq_message_clone(&r->q.job->arena, OQ_SCHEMA_model_proto, r->q.model->proto);
-        rc = truth != NULL ? ONQ_OK : oq_fail_nomem(err);
+        flt = oq_message_clone(&r->q.job->arena, OQ_SCHEMA_model_proto, r->q.model->proto);
+        rc = flt != NULL ? ONQ_OK : oq_fail_nomem(err);
     }
     if (rc == ONQ_OK)
         rc = oq_nb_run(nb, err);
     if (rc == ONQ_OK && hessians)
-        rc = oq_nb_learn(&job, truth, &r->made, err);
+        rc = oq_nb_learn(&job, flt, &r->made, err);
     if (rc == ONQ_OK)
         rc = oq_job_tell_samples(r->q.job, r->q.model, job.source, false, err);
     oq_source_close(job.source);
@@ -373,10 +382,12 @@ static onq_code quantize(void *ctx, onq_error *err) {
 
 static void tell_spent(const run *r, const oq_nb_budget *b, size_t runs) {
     oq_job *job = r->q.job;
-    oq_buf_addf(&job->text,
-                "%.2f bits a weight, by %s: %zu weights with 2, %zu with 4, %zu with 8, %zu float",
-                b->got, b->weigh != NULL ? "what reaches the outputs" : "the noise of weights",
-                b->count[1], b->count[2], b->count[3], b->count[0]);
+    oq_buf_addf(
+        &job->text,
+        "%.2f bits a weight, by %s: %zu weights with 2, %zu with 3, %zu with 4, %zu with 8, "
+        "%zu float",
+        b->got, b->weigh != NULL ? "what reaches the outputs" : "the noise of weights", b->count[2],
+        b->count[3], b->count[4], b->count[8], b->count[0]);
     if (b->n_fixed > 0)
         oq_buf_addf(&job->text, " (%zu of them fixed by --node_config)", b->n_fixed);
     oq_buf_addf(&job->text, "\n");

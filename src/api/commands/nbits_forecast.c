@@ -34,8 +34,8 @@ static onq_code find_sizes(oq_arena *a, const oq_nb_made *made, sizes *out, onq_
             return oq_fail_nomem(err);
         out->v[at].weights += t->batch * t->k * t->n;
         out->weights += t->batch * t->k * t->n;
-        out->fours |= t->bits == 4;
-        out->others |= t->bits != 4;
+        out->fours |= t->wide == 4;
+        out->others |= t->wide != 4;
     }
     return ONQ_OK;
 }

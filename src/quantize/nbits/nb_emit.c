@@ -93,15 +93,21 @@ static onq_code store_columns(oq_nb_state *r, oq_nb_done *d, onq_error *err) {
         return move_to_end(r, d, err);
     const int64_t n = (int64_t)t->n, blocks = (int64_t)t->blocks;
     const bool flat = t->zero == OQ_NB_ZERO_REAL, sums = t->zero == OQ_NB_ZERO_SUMS;
-    const form f = {.type = {d->type, t->real, flat || sums ? t->real : OQ_UINT8},
-                    .dims = {{n, blocks, (int64_t)t->block * t->bits / 8},
-                             {flat ? n * blocks : n, blocks, 0},
-                             {flat   ? n * blocks
-                              : sums ? blocks
-                                     : n,
-                              sums ? n : (int64_t)(t->size[OQ_NB_ZEROS] / t->n), 0}},
-                    .rank = {3, flat ? 1 : 2, flat ? 1 : 2},
-                    .words = d->how.method->as_intel ? &as_inc : sums ? &as_sums : &as_default};
+    const bool centred = oq_nb_is_centred(t);
+    const int64_t rows = t->bits == 3 ? 3 : 1; /* of packed bytes */
+    const form f = {
+        .type = {d->type, t->stored, flat || sums ? t->stored : OQ_UINT8},
+        .dims = {{centred ? rows : n, centred ? (int64_t)t->size[OQ_NB_Q] / rows : blocks,
+                  (int64_t)t->block * t->bits / 8},
+                 {flat ? n * blocks : n, blocks, 0},
+                 {flat   ? n * blocks
+                  : sums ? blocks
+                         : n,
+                  sums ? n : (int64_t)(t->size[OQ_NB_ZEROS] / t->n), 0}},
+        .rank = {centred ? 2 : 3, flat ? 1 : 2, flat ? 1 : 2},
+        .words = d->how.method->as_intel ? &as_inc
+                 : sums                  ? &as_sums
+                                         : &as_default};
     return store(r, d, &f, err);
 }
 
@@ -183,6 +189,7 @@ static onq_code emit_nbits(oq_nb_state *r, const oq_nb_choice *c, oq_str output,
     oq_nb_done *d = c->done;
     oq_arena *a = r->arena;
     OQ_TRY(store_columns(r, d, err));
+    OQ_TRY(oq_nb_widen(r, s, d, err));
     const oq_str ending = suffix(r, &as_default, how);
     const oq_str none = OQ_S("");
     if (ending.p == NULL)
@@ -190,14 +197,14 @@ static onq_code emit_nbits(oq_nb_state *r, const oq_nb_choice *c, oq_str output,
     oq_str name = oq_fresh_node_of(&r->names, n, ending.p);
     if (name.p == NULL && how->method->as_intel)
         name = oq_fresh_node(&r->names, OQ_S(""), ending.p);
-    const oq_str in[] = {n->input.v[0], d->part[OQ_NB_Q]->name, d->part[OQ_NB_SCALE]->name};
+    const oq_str in[] = {n->input.v[0], d->wide[OQ_NB_Q], d->wide[OQ_NB_SCALE]};
     const bool sums = oq_nb_lazy_task(d->lazy)->zero == OQ_NB_ZERO_SUMS;
     const oq_str blocks = sums ? oq_fresh_tensor(&r->names, output, "_blocks") : output;
     oq_node *made = oq_node_make(a, "MatMulNBits", name, in, 3, &blocks, 1);
     bool ok = made != NULL && !r->names.failed;
     const bool bias = has_addend(n) && is_bias(s, n, w->n);
     if (ok && d->part[OQ_NB_ZEROS] != NULL && !sums)
-        ok = oq_node_add_input(a, made, d->part[OQ_NB_ZEROS]->name);
+        ok = oq_node_add_input(a, made, d->wide[OQ_NB_ZEROS]);
     else if (ok && bias)
         ok = oq_node_add_input(a, made, none);
     if (ok && bias)
@@ -205,7 +212,7 @@ static onq_code emit_nbits(oq_nb_state *r, const oq_nb_choice *c, oq_str output,
     static const char *const keys[] = {"K", "N", "accuracy_level", "bits", "block_size"};
     const int64_t values[] = {(int64_t)w->k, (int64_t)w->n,
                               how->accuracy_level != 0 ? how->accuracy_level : INT64_MIN,
-                              (int64_t)how->bits, (int64_t)how->block};
+                              (int64_t)oq_nb_lazy_task(d->lazy)->wide, (int64_t)how->block};
     if (!ok || !set_ints(a, made, keys, values, OQ_COUNT(keys)))
         return oq_fail_nomem(err);
     made->domain = OQ_S("com.microsoft");
@@ -332,12 +339,13 @@ static onq_code emit_bnb4(oq_nb_state *r, const oq_nb_choice *c, onq_error *err)
 static onq_code emit_rows(oq_nb_state *r, const oq_nb_choice *c, oq_str *data, onq_error *err) {
     oq_nb_done *d = c->done;
     OQ_TRY(store_columns(r, d, err));
+    OQ_TRY(oq_nb_widen(r, c->scope, d, err));
     const oq_tensor *q = d->part[OQ_NB_Q];
     const int64_t dims[] = {2}, shape[] = {(int64_t)c->weight.n, -1};
     const oq_str name = oq_fresh_tensor(&r->names, q->name, "_rows_shape");
     *data = oq_fresh_tensor(&r->names, q->name, "_rows");
     oq_tensor *to = oq_tensor_new(r->arena, name, OQ_INT64, dims, 1);
-    const oq_str in[] = {q->name, name};
+    const oq_str in[] = {d->wide[OQ_NB_Q], name};
     oq_node *n = oq_node_make(r->arena, "Reshape", (oq_str){0}, in, 2, data, 1);
     if (r->names.failed || to == NULL || n == NULL || !push(c->scope, r, &c->how, n) ||
         !oq_graph_add_init(r->arena, d->scope->graph, to))
@@ -374,12 +382,13 @@ static onq_code emit_gather(oq_nb_state *r, const oq_nb_choice *c, onq_error *er
     const oq_str ending = suffix(r, &as_default, &c->how);
     if (ending.p == NULL)
         return oq_fail_nomem(err);
-    const oq_str in[] = {data, n->input.v[1], d->part[OQ_NB_SCALE]->name};
+    const oq_str in[] = {data, n->input.v[1],
+                         c->rows ? d->wide[OQ_NB_SCALE] : d->part[OQ_NB_SCALE]->name};
     oq_node *made = oq_node_make(a, "GatherBlockQuantized",
                                  oq_fresh_node_of(&r->names, n, ending.p), in, 3, n->output.v, 1);
     static const char *const keys[] = {"bits", "block_size", "gather_axis", "quantize_axis"};
-    const int64_t values[] = {c->rows ? (int64_t)c->how.bits : INT64_MIN, (int64_t)c->how.block,
-                              oq_attr_int(n, "axis", 0), c->axis};
+    const int64_t values[] = {c->rows ? (int64_t)oq_nb_lazy_task(d->lazy)->wide : INT64_MIN,
+                              (int64_t)c->how.block, oq_attr_int(n, "axis", 0), c->axis};
     if (made == NULL || r->names.failed ||
         (d->part[OQ_NB_ZEROS] != NULL && !oq_node_add_input(a, made, d->part[OQ_NB_ZEROS]->name)) ||
         !set_ints(a, made, keys, values, OQ_COUNT(keys)))

@@ -30,18 +30,10 @@ static const struct {
     {"model.norm", "output_norm", false, false, NULL},
 };
 
-static bool has_word(oq_str name, const char *word) {
-    const size_t n = strlen(word);
-    for (size_t i = 0; i + n <= name.n; i++)
-        if (memcmp(name.p + i, word, n) == 0)
-            return true;
-    return false;
-}
-
 /* The row of the table for that name; OQ_COUNT(words) when there is none. */
 static size_t row_of(oq_str name) {
     size_t i = 0;
-    while (i < OQ_COUNT(words) && !has_word(name, words[i].word))
+    while (i < OQ_COUNT(words) && !oq_str_contains(name, oq_str_of(words[i].word)))
         i++;
     return i;
 }
@@ -67,9 +59,9 @@ static const oq_gguf_tensor *by_table(const oq_nb_import *im, oq_str name, uint6
     const int64_t layer = oq_nb_layer_of(name, name);
     if (row == OQ_COUNT(words) || words[row].in_layer != (layer >= 0))
         return NULL;
-    const oq_str wanted =
-        layer >= 0 ? oq_str_format(im->arena, "blk.%lld.%s.weight", (long long)layer, words[row].tensor)
-                   : oq_str_format(im->arena, "%s.weight", words[row].tensor);
+    const oq_str wanted = layer >= 0 ? oq_str_format(im->arena, "blk.%lld.%s.weight",
+                                                     (long long)layer, words[row].tensor)
+                                     : oq_str_format(im->arena, "%s.weight", words[row].tensor);
     const oq_gguf_tensor *t = wanted.p != NULL ? oq_gguf_find(&im->file, wanted) : NULL;
     if (t == NULL && strcmp(words[row].tensor, "output") == 0) /* tied */
         t = oq_gguf_find(&im->file, OQ_S("token_embd.weight"));
@@ -134,9 +126,8 @@ static bool fits(const oq_tensor *t, bool is_product, oq_nb_source *s) {
 /* The first node of the graph that reads the tensor. */
 static const oq_node *reader_of(const oq_graph *g, oq_str name) {
     for (size_t i = 0; i < g->node.n; i++)
-        for (size_t k = 0; k < g->node.v[i]->input.n; k++)
-            if (oq_str_eq(g->node.v[i]->input.v[k], name))
-                return g->node.v[i];
+        if (oq_str_among(name, g->node.v[i]->input.v, g->node.v[i]->input.n))
+            return g->node.v[i];
     return NULL;
 }
 
@@ -146,10 +137,8 @@ static onq_code take(oq_nb_import *im, oq_model *m, oq_tensor *t, const oq_gguf_
     const bool product = reader != NULL && oq_str_is(reader->op_type, "MatMul");
     oq_nb_source *s = OQ_NEW(im->arena, oq_nb_source);
     OQ_TRY_ALLOC(s != NULL, err);
-    *s = (oq_nb_source){.tensor = from,
-                        .heads = heads,
-                        .real = (oq_dtype)t->data_type.v,
-                        .name = t->name};
+    *s = (oq_nb_source){
+        .tensor = from, .heads = heads, .real = (oq_dtype)t->data_type.v, .name = t->name};
     OQ_TRY(oq_gguf_check_type(from, err));
     uint64_t bytes = 0;
     OQ_TRY(oq_tensor_bytes(t, &bytes, err));
@@ -158,9 +147,8 @@ static onq_code take(oq_nb_import *im, oq_model *m, oq_tensor *t, const oq_gguf_
                        "initializer '%.*s' and tensor '%.*s' of the file have other sizes",
                        OQ_STR(t->name), OQ_STR(from->name));
     s->producer = (oq_producer){.size = bytes, .make = make_values, .ctx = s};
-    OQ_TRY_ALLOC(oq_map_put(&im->map, t->name, (uint32_t)im->all.n) &&
-                     OQ_PUSH(im->arena, &im->all, s),
-                 err);
+    OQ_TRY_ALLOC(
+        oq_map_put(&im->map, t->name, (uint32_t)im->all.n) && OQ_PUSH(im->arena, &im->all, s), err);
     oq_tensor_set_producer(t, &s->producer);
     im->n_taken++;
     return ONQ_OK;
@@ -217,8 +205,10 @@ onq_code oq_nb_import_open(oq_nb_import *im, oq_model *m, const char *path, cons
         OQ_TRY(oq_json_read(&m->env->alloc, names, &root, err));
     oq_model_touch(m);
     onq_code rc = names != NULL && !json_is_object(root)
-                      ? oq_fail(err, ONQ_E_CONFIG, "%s: not an object with names of initializers "
-                                                   "as its keys", names)
+                      ? oq_fail(err, ONQ_E_CONFIG,
+                                "%s: not an object with names of initializers "
+                                "as its keys",
+                                names)
                       : take_all(im, m, root, err);
     if (rc != ONQ_OK && rc != ONQ_E_NOMEM)
         rc = oq_error_in(err, rc, "%s", path);
@@ -281,8 +271,11 @@ const oq_nb_method *oq_nb_import_method(const oq_nb_source *s, unsigned *bits) {
         return NULL;
     switch (s->tensor->type) {
     case OQ_GGUF_Q4_0:
-    case OQ_GGUF_Q8_0: return &as_is[0];
-    case OQ_GGUF_Q4_1: return &as_is[1];
-    default: return NULL;
+    case OQ_GGUF_Q8_0:
+        return &as_is[0];
+    case OQ_GGUF_Q4_1:
+        return &as_is[1];
+    default:
+        return NULL;
     }
 }

@@ -28,10 +28,30 @@ static void forget(oq_nb_lazy *z, uint8_t **made) {
             oq_free(z->task.alloc, made[i], z->task.size[i]);
 }
 
+/* A weight whose scales are all below what float16 has with full precision would lose by it. */
+static onq_code check_scales(const oq_nb_task *t, const uint8_t *scales, onq_error *err) {
+    if (t->stored == t->real)
+        return ONQ_OK;
+    uint16_t most = 0;
+    for (uint64_t i = 0; i < t->size[OQ_NB_SCALE]; i += 2) {
+        uint16_t v;
+        memcpy(&v, scales + i, sizeof v);
+        most = (v & 0x7fff) > most ? v & 0x7fff : most;
+    }
+    return most == 0 || most >= 0x0400 /* 2^-14 */
+               ? ONQ_OK
+               : oq_fail(err, ONQ_E_INVALID,
+                         "weight '%.*s' is too small for scales of float16 (--form blocks has "
+                         "others; or leave its node out with --nodes_to_exclude)",
+                         OQ_STR(t->name));
+}
+
 /* Makes all parts, part `mine` into `out`; the others wait. With OQ_NB_PARTS for `mine` all do. */
 static onq_code make_all(oq_nb_lazy *z, unsigned mine, uint8_t *out, onq_error *err) {
     uint8_t *made[OQ_NB_PARTS] = {NULL};
     oq_nb_sink sink = {.task = &z->task};
+    OQ_SCRATCH(scratch, z->task.alloc);
+    uint8_t *wide = NULL;
     for (unsigned i = 0; i < OQ_NB_PARTS; i++) {
         if (i != mine && z->task.size[i] > 0) {
             made[i] = oq_calloc(z->task.alloc, z->task.size[i], 1);
@@ -44,7 +64,16 @@ static onq_code make_all(oq_nb_lazy *z, unsigned mine, uint8_t *out, onq_error *
     }
     if (out != NULL)
         memset(out, 0, z->task.size[mine]);
-    const onq_code rc = z->task.method->quantize(&z->task, &sink, err);
+    uint8_t *const packed = sink.part[OQ_NB_Q];
+    if (oq_nb_is_centred(&z->task))
+        sink.part[OQ_NB_Q] = wide = OQ_NEW_ARRAY(&scratch, uint8_t, oq_nb_wide_size(&z->task));
+    onq_code rc = oq_nb_is_centred(&z->task) && wide == NULL ? oq_fail_nomem(err) : ONQ_OK;
+    if (rc == ONQ_OK)
+        rc = z->task.method->quantize(&z->task, &sink, err);
+    if (rc == ONQ_OK && wide != NULL)
+        oq_nb_pack(wide, oq_nb_wide_size(&z->task), z->task.bits, packed);
+    if (rc == ONQ_OK)
+        rc = check_scales(&z->task, sink.part[OQ_NB_SCALE], err);
     if (rc != ONQ_OK) {
         forget(z, made);
         return rc;

@@ -37,8 +37,9 @@ typedef struct oq_nb_done {
     /* emission: */
     bool stored;
     oq_tensor *part[OQ_NB_PARTS]; /* zero points: NULL when there are none */
-    const oq_nb_scope *read_in;   /* QDQ: the graph whose DequantizeLinear gives `real` */
+    const oq_nb_scope *read_in;   /* QDQ: the graph whose DequantizeLinear gives `real`; packed: */
     oq_str real;
+    oq_str wide[OQ_NB_PARTS]; /* the parts as MatMulNBits takes them */
 } oq_nb_done;
 
 /* What becomes of a node. */
@@ -81,6 +82,12 @@ bool oq_nb_has_sums(const oq_nb_state *r, const oq_nb_weight *w, const oq_nb_how
 /* Appends what adds that product to `blocks`, which has the integers' part, and gives `output`. */
 onq_code oq_nb_emit_sums(oq_nb_state *r, const oq_nb_choice *c, oq_str blocks, oq_str output,
                          onq_error *err);
+/* The names of the parts as MatMulNBits takes them, in this graph: d->wide. Appends the nodes that
+ * make them of packed ones (nb_widen.c). */
+onq_code oq_nb_widen(oq_nb_state *r, oq_nb_scope *s, oq_nb_done *d, onq_error *err);
+/* A constant of integers; its name is empty when out of memory. */
+oq_str oq_nb_add_ints(oq_nb_state *r, oq_nb_scope *s, oq_str prefix, const char *suffix,
+                      const int64_t *v, size_t n, onq_error *err);
 /* Number of dimensions of a tensor where the model says it, else -1. */
 int64_t oq_nb_rank_of(const oq_nb_scope *s, oq_str name);
 /* QDQ: the integers are stored transposed. */

@@ -17,9 +17,8 @@ static bool push(oq_nb_state *r, oq_nb_scope *s, oq_node *n) {
     return n != NULL && !r->names.failed && OQ_PUSH(r->scratch, &s->out, n);
 }
 
-/* A constant of integers; its name is empty when out of memory. */
-static oq_str add_ints(oq_nb_state *r, oq_nb_scope *s, oq_str prefix, const char *suffix,
-                       const int64_t *v, size_t n, onq_error *err) {
+oq_str oq_nb_add_ints(oq_nb_state *r, oq_nb_scope *s, oq_str prefix, const char *suffix,
+                      const int64_t *v, size_t n, onq_error *err) {
     const int64_t dims[] = {(int64_t)n};
     const oq_str name = oq_fresh_tensor(&r->names, prefix, suffix);
     oq_tensor *t = name.p != NULL ? oq_tensor_new(r->arena, name, OQ_INT64, dims, 1) : NULL;
@@ -35,16 +34,16 @@ static oq_str known_shape(oq_nb_state *r, oq_nb_scope *s, oq_str x, size_t rank,
     int64_t v[MAX_RANK + 1] = {0}; /* 0: the dimension as it is */
     v[rank - 1] = (int64_t)blocks;
     v[rank] = (int64_t)block;
-    return add_ints(r, s, x, "_blocks_shape", v, rank + 1, err);
+    return oq_nb_add_ints(r, s, x, "_blocks_shape", v, rank + 1, err);
 }
 
 /* The same computed: Concat(Shape(x) without its last, [blocks, block]). */
 static oq_str computed_shape(oq_nb_state *r, oq_nb_scope *s, oq_str x, uint64_t blocks,
                              uint64_t block, onq_error *err) {
     const int64_t tail[] = {(int64_t)blocks, (int64_t)block}, zero = 0, last = -1;
-    const oq_str end = add_ints(r, s, x, "_blocks_end", tail, 2, err);
-    const oq_str from = add_ints(r, s, x, "_blocks_from", &zero, 1, err);
-    const oq_str to = add_ints(r, s, x, "_blocks_to", &last, 1, err);
+    const oq_str end = oq_nb_add_ints(r, s, x, "_blocks_end", tail, 2, err);
+    const oq_str from = oq_nb_add_ints(r, s, x, "_blocks_from", &zero, 1, err);
+    const oq_str to = oq_nb_add_ints(r, s, x, "_blocks_to", &last, 1, err);
     const oq_str all = oq_fresh_tensor(&r->names, x, "_shape");
     const oq_str head = oq_fresh_tensor(&r->names, x, "_shape_head");
     const oq_str shape = oq_fresh_tensor(&r->names, x, "_blocks_shape");
@@ -65,11 +64,11 @@ static oq_node *reduce(oq_nb_state *r, oq_nb_scope *s, oq_str x, oq_str from, oq
                        onq_error *err) {
     const int64_t axis = -1;
     const bool attribute = oq_model_opset(r->job->model, OQ_S("")) < 13;
-    const oq_str axes = attribute ? from : add_ints(r, s, x, "_blocks_axis", &axis, 1, err);
+    const oq_str axes = attribute ? from : oq_nb_add_ints(r, s, x, "_blocks_axis", &axis, 1, err);
     const oq_str in[] = {from, axes};
-    oq_node *n = axes.p != NULL
-                     ? oq_node_make(r->arena, "ReduceSum", (oq_str){0}, in, attribute ? 1 : 2, &to, 1)
-                     : NULL;
+    oq_node *n = axes.p != NULL ? oq_node_make(r->arena, "ReduceSum", (oq_str){0}, in,
+                                               attribute ? 1 : 2, &to, 1)
+                                : NULL;
     if (n == NULL || !oq_attr_set_int(r->arena, n, OQ_S("keepdims"), 0) ||
         (attribute && !oq_attr_set_ints(r->arena, n, OQ_S("axes"), &axis, 1)))
         return NULL;
@@ -107,7 +106,7 @@ onq_code oq_nb_emit_sums(oq_nb_state *r, const oq_nb_choice *c, oq_str blocks, o
     oq_str sums = {0};
     OQ_TRY(sums_of(r, c->scope, c->node->input.v[0], c->weight.k, c->how.block, &sums, err));
     const oq_str offsets = oq_fresh_tensor(&r->names, output, "_offsets");
-    const oq_str in[] = {sums, c->done->part[OQ_NB_ZEROS]->name}, both[] = {blocks, offsets};
+    const oq_str in[] = {sums, c->done->wide[OQ_NB_ZEROS]}, both[] = {blocks, offsets};
     const oq_str product = oq_fresh_node_of(&r->names, c->node, "_offsets");
     const oq_str sum = oq_fresh_node_of(&r->names, c->node, "_Add");
     return push(r, c->scope, oq_node_make(r->arena, "MatMul", product, in, 2, &offsets, 1)) &&

@@ -33,30 +33,33 @@ onq_code oq_nb_task_init(oq_nb_task *t, oq_model *m, oq_tensor *w, uint64_t batc
     return oq_weight_find(m, w, &t->data, &t->file, err);
 }
 
-/* Bytes of `count` integers of the task's bits. */
+/* Bytes of `count` integers as MatMulNBits takes them. */
 static uint64_t packed(const oq_nb_task *t, uint64_t count) {
-    const uint64_t per = 8 / t->bits;
+    const uint64_t per = 8 / t->wide;
     return count / per + (count % per != 0);
 }
 
-static uint64_t real_size(const oq_nb_task *t) {
-    return t->real == OQ_FLOAT ? 4 : 2;
+static uint64_t real_size(oq_dtype real) {
+    return real == OQ_FLOAT ? 4 : 2;
 }
 
 onq_code oq_nb_task_measure(oq_nb_task *t, onq_error *err) {
     uint64_t columns, count, params, padded;
-    assert(t->block > 0 && (t->bits == 2 || t->bits == 4 || t->bits == 8));
+    t->wide = t->wide > t->bits ? t->wide : t->bits;
+    t->stored = t->stored != 0 ? t->stored : t->real;
+    assert(t->block > 0 && (t->wide == 2 || t->wide == 4 || t->wide == 8));
     t->blocks = t->k / t->block + (t->k % t->block != 0);
     if (!oq_mul(t->batch, t->n, &columns) || !oq_mul(columns, t->k, &count) ||
         !oq_mul(columns, t->blocks, &params) || !oq_mul(params, t->block, &padded) ||
         padded > (uint64_t)INT64_MAX / 4)
         return oq_fail(err, ONQ_E_LIMIT, "weight '%.*s' is too large", OQ_STR(t->name));
     t->size[OQ_NB_Q] = t->by_columns ? columns * t->blocks * packed(t, t->block) : packed(t, count);
-    t->size[OQ_NB_SCALE] = params * real_size(t);
-    t->size[OQ_NB_ZEROS] = t->zero == OQ_NB_ZERO_NONE   ? 0
-                           : t->zero != OQ_NB_ZERO_INT  ? params * real_size(t)
-                           : t->by_columns              ? columns * packed(t, t->blocks)
-                                                        : packed(t, params);
+    t->size[OQ_NB_Q] = t->size[OQ_NB_Q] / t->wide * t->bits + t->size[OQ_NB_Q] % t->wide;
+    t->size[OQ_NB_SCALE] = params * real_size(t->stored);
+    t->size[OQ_NB_ZEROS] = t->zero == OQ_NB_ZERO_NONE  ? 0
+                           : t->zero != OQ_NB_ZERO_INT ? params * real_size(t->stored)
+                           : t->by_columns             ? columns * packed(t, t->blocks)
+                                                       : packed(t, params);
     return ONQ_OK;
 }
 
@@ -66,7 +69,7 @@ onq_code oq_nb_task_measure(oq_nb_task *t, onq_error *err) {
 static void drop(const oq_nb_task *t, uint64_t from, uint64_t to) {
     if (t->from != NULL)
         return;
-    oq_weight_drop(t->file, t->data, from * real_size(t), to * real_size(t));
+    oq_weight_drop(t->file, t->data, from * real_size(t->real), to * real_size(t->real));
 }
 
 onq_code oq_nb_panel_init(oq_nb_panel *p, const oq_nb_task *t, onq_error *err) {
@@ -178,13 +181,20 @@ static void join_rows(const uint8_t *q, unsigned bits, size_t rows, size_t cols,
             out[c] = (uint8_t)(out[c] | q[r * OQ_NB_TILE + c] << (r * bits));
 }
 
+/* Integers of fewer bits become the first bits of wide ones, and a bit after them the half. */
+static void widen(const oq_nb_task *t, const oq_nb_panel *p) {
+    const unsigned by = t->wide - t->bits;
+    for (size_t i = 0; i < p->rows * OQ_NB_TILE; i++)
+        p->q[i] = (uint8_t)(p->q[i] << by | 1u << (by - 1));
+}
+
 /* MLAS fills a byte from variables that keep their last values, so that after an odd number of rows
  * the free bits are those of the byte before. It starts anew with every 8 / bits blocks. */
 static uint8_t left_over(const oq_nb_task *t, const oq_nb_panel *p, const uint8_t *at, size_t j,
                          size_t rows) {
-    const unsigned per = 8 / t->bits;
+    const unsigned per = 8 / t->wide;
     const bool begins = j == 0 && p->b % per == 0;
-    const unsigned free_bits = begins ? 0 : 0xffu << (rows * t->bits);
+    const unsigned free_bits = begins ? 0 : 0xffu << (rows * t->wide);
     return (uint8_t)(begins ? 0u : at[-1] & free_bits);
 }
 
@@ -214,7 +224,7 @@ static void turn_bytes(const uint8_t *from, uint8_t *to, size_t step) {
 
 static void put_columns(const oq_nb_sink *s, const oq_nb_panel *p) {
     const oq_nb_task *t = s->task;
-    const size_t per = 8 / t->bits, blob = (size_t)packed(t, t->block);
+    const size_t per = 8 / t->wide, blob = (size_t)packed(t, t->block);
     const size_t step = (size_t)t->blocks * blob;
     uint8_t *const to =
         s->part[OQ_NB_Q] + ((p->batch * t->n + p->n0) * t->blocks + p->b) * (uint64_t)blob;
@@ -223,7 +233,7 @@ static void put_columns(const oq_nb_sink *s, const oq_nb_panel *p) {
         size_t n = 0;
         for (; n < 8 && (j + n) * per < p->rows; n++) {
             const size_t rows = p->rows - (j + n) * per;
-            join_rows(p->q + (j + n) * per * OQ_NB_TILE, t->bits, rows < per ? rows : per, p->cols,
+            join_rows(p->q + (j + n) * per * OQ_NB_TILE, t->wide, rows < per ? rows : per, p->cols,
                       bytes[n]);
         }
         size_t c = 0;
@@ -289,7 +299,7 @@ static void put_zero(const oq_nb_sink *s, uint64_t column, const oq_nb_panel *p,
     }
     if (t->zero == OQ_NB_ZERO_SUMS) {
         const double half = (double)(1u << (t->bits - 1));
-        oq_nb_put_real(t->real, to, p->b * t->n + p->n0 + c,
+        oq_nb_put_real(t->stored, to, p->b * t->n + p->n0 + c,
                        (half - (double)p->zero[c]) * p->scale[c]);
         return;
     }
@@ -309,8 +319,7 @@ static void put_zero(const oq_nb_sink *s, uint64_t column, const oq_nb_panel *p,
 static void measure(oq_nb_noise *sum, const oq_nb_task *t, const oq_nb_panel *p) {
     const uint64_t k0 = p->b * t->block;
     for (size_t r = 0; r < p->rows; r++) {
-        const double power =
-            t->mean == NULL ? 1.0 : k0 + r < t->k ? (double)t->mean[k0 + r] : 0.0;
+        const double power = t->mean == NULL ? 1.0 : k0 + r < t->k ? (double)t->mean[k0 + r] : 0.0;
         double signal = 0, noise = 0;
         for (size_t c = 0; c < p->cols; c++) {
             const double x = (double)p->x[r * p->stride + c];
@@ -330,6 +339,8 @@ onq_code oq_nb_put(const oq_nb_sink *s, const oq_nb_panel *p, onq_error *err) {
         measure(s->noise, t, p);
         return ONQ_OK;
     }
+    if (oq_nb_is_centred(t))
+        widen(t, p);
     if (t->by_columns)
         put_columns(s, p);
     else
@@ -337,7 +348,8 @@ onq_code oq_nb_put(const oq_nb_sink *s, const oq_nb_panel *p, onq_error *err) {
     for (size_t c = 0; c < p->cols; c++) {
         const uint64_t n = p->n0 + c;
         const uint64_t at = p->batch * t->blocks * t->n + p->b * t->per_k + n * t->per_n;
-        if (!oq_nb_put_real(t->real, s->part[OQ_NB_SCALE], at, p->scale[c]))
+        if (!oq_nb_put_real(t->stored, s->part[OQ_NB_SCALE], at,
+                            ldexp(p->scale[c], (int)t->bits - (int)t->wide)))
             return oq_fail(err, ONQ_E_INVALID,
                            "weight '%.*s': the scale of a block is too large for its type (leave "
                            "its node out with --nodes_to_exclude)",

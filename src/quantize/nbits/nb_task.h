@@ -70,6 +70,9 @@ typedef struct oq_nb_task {
     oq_nb_zero zero;
     uint64_t blocks;  /* of one column */
     uint64_t size[3]; /* bytes of the integers, scales and zero points */
+    unsigned wide; /* bits of an integer as MatMulNBits takes it; more than `bits`: they are packed
+                       * (nb_widen.c), and no integer stands for 0: see oq_nb_is_centred */
+    oq_dtype stored; /* type of scales and offsets in the file: that of the weight, or FLOAT16 */
 } oq_nb_task;
 
 /* The parts of a result, indices of oq_nb_task.size. */
@@ -79,7 +82,12 @@ enum { OQ_NB_Q, OQ_NB_SCALE, OQ_NB_ZEROS, OQ_NB_PARTS };
  * [N, K]. The rest is the caller's, then oq_nb_task_measure. Not thread-safe. */
 onq_code oq_nb_task_init(oq_nb_task *t, oq_model *m, oq_tensor *w, uint64_t batch, uint64_t k,
                          uint64_t n, bool turned, onq_error *err);
-/* Sets blocks and sizes. */
+/* True where the zero point is the middle between two integers: weights of 2 and 3 bits in packed
+ * form have the values -3, -1, 1, 3 and -7 to 7 times half a scale. */
+static inline bool oq_nb_is_centred(const oq_nb_task *t) {
+    return t->wide > t->bits;
+}
+/* Sets blocks and sizes; `wide` and `stored` too where they are 0. */
 onq_code oq_nb_task_measure(oq_nb_task *t, onq_error *err);
 
 /* Block b of columns n0 to n0 + cols - 1 of one matrix. */
@@ -102,8 +110,10 @@ typedef struct oq_nb_noise {
 
 typedef struct oq_nb_sink {
     const oq_nb_task *task;
-    uint8_t *part[OQ_NB_PARTS]; /* zeroed; of the sizes that the task says */
-    oq_nb_noise *noise;         /* not NULL: nothing is stored, panels are measured */
+    uint8_t
+        *part[OQ_NB_PARTS]; /* zeroed; of the sizes that the task says, but for integers that are
+                                 * packed: they come in `wide` bits, oq_nb_wide_size bytes */
+    oq_nb_noise *noise;     /* not NULL: nothing is stored, panels are measured */
 } oq_nb_sink;
 
 /* Room for panels of the task; release it. */
@@ -184,6 +194,13 @@ onq_code oq_nb_hqq(const oq_nb_task *t, const oq_nb_sink *s, onq_error *err);
 onq_code oq_nb_k_quant(const oq_nb_task *t, const oq_nb_sink *s, onq_error *err);
 onq_code oq_nb_gptq(const oq_nb_task *t, const oq_nb_sink *s, onq_error *err);
 onq_code oq_nb_awq(const oq_nb_task *t, const oq_nb_sink *s, onq_error *err);
+
+/* ---- packed integers (nb_widen.c) ---- */
+
+/* Bytes of the integers in `wide` bits. */
+uint64_t oq_nb_wide_size(const oq_nb_task *t);
+/* Packs integers of 4 bits, of which the first 2 or 3 count: n bytes to n * bits / 4. */
+void oq_nb_pack(const uint8_t *wide, uint64_t n, unsigned bits, uint8_t *out);
 
 /* ---- as payloads of tensors ---- */
 

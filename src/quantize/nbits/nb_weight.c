@@ -23,11 +23,16 @@ static oq_nb_done *find_done(const oq_nb_state *r, const oq_nb_weight *w, oq_nb_
     return NULL;
 }
 
+bool oq_nb_is_packed(const oq_nb_config *c, const oq_nb_how *how) {
+    return !c->qdq && !c->bnb4 && (c->form == OQ_NB_FORM_PACKED || how->bits == 3);
+}
+
 /* The runtime's kernel for 2 and 8 bits unpacks the weight at every level but int8's. */
 bool oq_nb_takes_sums(const oq_nb_config *c, const oq_nb_how *how) {
     const bool fast = how->bits == 4 || how->accuracy_level == 4;
     return how->method->real_zero && !c->qdq &&
-           (c->form == OQ_NB_FORM_SUMS || (c->form == OQ_NB_FORM_AUTO && fast));
+           (c->form == OQ_NB_FORM_SUMS || c->form == OQ_NB_FORM_PACKED ||
+            (c->form == OQ_NB_FORM_AUTO && fast));
 }
 
 bool oq_nb_has_sums(const oq_nb_state *r, const oq_nb_weight *w, const oq_nb_how *how) {
@@ -114,6 +119,18 @@ static onq_code settle(oq_nb_state *r, const oq_nb_weight *w, const oq_nb_task *
                : oq_fail_nomem(err);
 }
 
+/* What is read from the file: integers that are whole bytes in MatMulNBits, or have zero points of
+ * their own, stay as they are. */
+static void pack(oq_nb_task *t) {
+    if (t->zero != OQ_NB_ZERO_REAL && t->real == OQ_FLOAT)
+        t->stored = OQ_FLOAT16;
+    if (t->bits >= 4 || t->method->real_zero || t->method->always_zero)
+        return;
+    t->wide = 4;
+    t->zero = OQ_NB_ZERO_NONE;
+    t->symmetric = true;
+}
+
 /* As MatMulNBits takes it. */
 static onq_code by_columns(oq_nb_state *r, const oq_nb_weight *w, const oq_nb_how *how,
                            oq_nb_done **out, onq_error *err) {
@@ -123,6 +140,8 @@ static onq_code by_columns(oq_nb_state *r, const oq_nb_weight *w, const oq_nb_ho
         return ONQ_OK;
     OQ_TRY(begin(r, w, OQ_NB_MATMUL, how, how->block, &t, err));
     t.by_columns = true;
+    if (oq_nb_is_packed(r->config, how))
+        pack(&t);
     t.per_n = t.k / t.block + (t.k % t.block != 0);
     t.per_k = 1;
     OQ_TRY(oq_nb_task_measure(&t, err));

@@ -29,13 +29,16 @@ static bool is_block(uint64_t n) {
 }
 
 onq_code oq_nb_check(const oq_nb_config *c, const oq_nb_how *how, onq_code code, onq_error *err) {
-    if (how->bits != 2 && how->bits != 4 && how->bits != 8)
-        return oq_fail(err, code, "bits: %u is not one of 2, 4, 8", how->bits);
+    if (how->bits < 2 || (how->bits > 4 && how->bits != 8))
+        return oq_fail(err, code, "bits: %u is not one of 2, 3, 4, 8", how->bits);
     if ((how->method->bits >> how->bits & 1) == 0)
         return oq_fail(err, code, "method %s has no %u bits (use --quant_method default)",
                        how->method->name, how->bits);
-    if (c->qdq && how->bits == 2)
-        return oq_fail(err, code, "the QDQ format has no 2 bits (use --quant_format QOperator)");
+    if (c->qdq && how->bits < 4)
+        return oq_fail(err, code, "the QDQ format has no %u bits (use --quant_format QOperator)",
+                       how->bits);
+    if (c->qdq && c->form == OQ_NB_FORM_PACKED)
+        return oq_fail(err, code, "--form packed needs --quant_format QOperator");
     if (c->qdq && how->method->real_zero)
         return oq_fail(err, code,
                        "method %s has zero points that are not integers, which the QDQ format "
@@ -166,6 +169,8 @@ static void take_matmul(const oq_nb_state *r, oq_nb_choice *c) {
     if (find_weight(r, c->scope, c->node->input.v[1], w, &c->why) == NULL)
         return;
     c->why = check_matrix(r, w);
+    if (c->why == NULL && w->batch > 1 && c->how.bits < 4)
+        c->why = "its weight is a batch of matrices, which takes 4 or 8 bits";
     if (c->why == NULL && (c->how.method->as_intel || r->config->bnb4) && w->tensor->dims.n > 2 &&
         !r->config->all_weights)
         c->why = r->config->bnb4 ? "its weight is not a matrix" : OQ_NB_WHY_BATCH;
@@ -454,12 +459,22 @@ static onq_code see_batch(void *ctx, oq_graph *g, onq_error *err) {
     return ONQ_OK;
 }
 
+/* True where the nodes that make packed integers wide will be needed. */
+static bool packs(const oq_nb_config *c) {
+    bool any = c->form == OQ_NB_FORM_PACKED || c->how.bits == 3;
+    for (size_t i = 0; i < c->nodes.n; i++)
+        any |= c->nodes.v[i].how.bits == 3;
+    for (size_t i = 0; c->given != NULL && i < c->given->plan.nodes.n; i++)
+        any |= c->given->plan.nodes.v[i].bits == 3;
+    return any;
+}
+
 onq_code oq_nb_opset(oq_model *m, oq_nb_config *c, int64_t *out, onq_error *err) {
     bool found =
         c->qdq || oq_pick_has(&c->lists->op_types, OQ_S("Gather")) || c->lists->op_types_all;
     if (!found && c->all_weights)
         OQ_TRY(oq_walk_graphs(m->proto->graph, see_batch, &found, err));
-    *out = found ? 21 : 0;
+    *out = found ? 21 : packs(c) && oq_model_opset(m, OQ_S("")) < 18 ? 18 : 0;
     return ONQ_OK;
 }
 

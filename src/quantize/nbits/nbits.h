@@ -54,11 +54,12 @@ typedef struct oq_nb_mean {
     const float *v;
 } oq_nb_mean;
 
-/* How zero points that are not integers are written. */
+/* How weights are written, above all zero points that are not integers. */
 typedef enum oq_nb_form {
     OQ_NB_FORM_AUTO,   /* as sums where the runtime has a fast kernel for what remains */
     OQ_NB_FORM_BLOCKS, /* as an input of MatMulNBits */
-    OQ_NB_FORM_SUMS    /* as a product with the sums of blocks (nb_sums.c) */
+    OQ_NB_FORM_SUMS,   /* as a product with the sums of blocks (nb_sums.c) */
+    OQ_NB_FORM_PACKED  /* the same, and everything as small as it can be stored (nb_widen.c) */
 } oq_nb_form;
 
 typedef struct oq_nb_config {
@@ -113,10 +114,13 @@ typedef struct oq_nb_job {
     bool decide_only; /* --dry_run: fills the plan and `made` and leaves the model as it is */
 } oq_nb_job;
 
-/* The opset that the result needs, or 0: 4-bit types are of opset 21, and so are blocks. */
+/* The opset that the result needs, or 0: 4-bit types are of opset 21, and so are blocks; operators
+ * on bits, for packed weights, are of opset 18. */
 onq_code oq_nb_opset(oq_model *m, oq_nb_config *c, int64_t *out, onq_error *err);
 /* The form that a float32 weight gets, whose blocks are all whole. */
 bool oq_nb_takes_sums(const oq_nb_config *c, const oq_nb_how *how);
+/* True where the weights of MatMulNBits are packed; it has 3 bits in that form only. */
+bool oq_nb_is_packed(const oq_nb_config *c, const oq_nb_how *how);
 /* True for the operators whose weights it quantizes. */
 bool oq_nb_knows(oq_str op_type);
 /* Quantizes the model in place. */
@@ -143,10 +147,10 @@ typedef struct oq_nb_budget {
     onq_code (*weigh)(void *ctx, oq_nb_weighed *w, size_t n, onq_error *err);
     void *ctx;
     bool any_block; /* blocks may be larger than c->how.block */
-    /* The result: bits a weight, how many weights have 0 (float), 2, 4, 8 of them, and how many of
-     * all were fixed by --node_config. */
+    /* The result: bits a weight, how many weights have each number of bits (0: float), and how many
+     * of all were fixed by --node_config. */
     double got;
-    size_t count[4], n_fixed;
+    size_t count[9], n_fixed;
     const char *uniform; /* the same bits for all, which the result is no worse than; NULL: none */
 } oq_nb_budget;
 

@@ -32,12 +32,9 @@ static int64_t layer_of(oq_str name) {
 }
 
 static bool has_word(oq_str name, const char *const *words, size_t n_words) {
-    for (size_t w = 0; w < n_words; w++) {
-        const size_t n = strlen(words[w]);
-        for (size_t i = 0; i + n <= name.n; i++)
-            if (memcmp(name.p + i, words[w], n) == 0)
-                return true;
-    }
+    for (size_t i = 0; i < n_words; i++)
+        if (oq_str_contains(name, oq_str_of(words[i])))
+            return true;
     return false;
 }
 

@@ -15,7 +15,7 @@
 
 #include <math.h>
 
-#define MEASURE (1u << 18) /* weights that are measured of a large one */
+#define MEASURE (1u << 16) /* weights that are measured of a large one */
 #define ROUGH   4.0        /* two bits do more harm than in proportion to their noise */
 
 /* What a weight can have, in the order of bits. */
@@ -25,10 +25,19 @@ typedef struct form {
     const char *name;
 } form;
 
-static const form forms[] = {{2, 0, "2 bits"},
+static const form forms[] = {{2, 64, "2 bits in blocks of 64"},
+                             {2, 32, "2 bits in blocks of 32"},
+                             {2, 0, "2 bits"},
+                             {3, 128, "3 bits in blocks of 128"},
+                             {3, 64, "3 bits in blocks of 64"},
+                             {3, 32, "3 bits in blocks of 32"},
+                             {3, 0, "3 bits"},
                              {4, 128, "4 bits in blocks of 128"},
                              {4, 64, "4 bits in blocks of 64"},
+                             {4, 32, "4 bits in blocks of 32"},
                              {4, 0, "4 bits"},
+                             {4, 16, "4 bits in blocks of 16"},
+                             {8, 128, "8 bits in blocks of 128"},
                              {8, 0, "8 bits"},
                              {0, 0, "float"}};
 #define FORMS OQ_COUNT(forms)
@@ -52,7 +61,7 @@ typedef struct weight {
 typedef struct spending {
     oq_arena scratch;
     oq_nb_made made;
-    bool any_block;
+    bool any_block, packed;
     OQ_VEC(weight) all;
     size_t base; /* the form that samples weigh */
 } spending;
@@ -91,13 +100,15 @@ static onq_code see_weights(const oq_nb_job *job, spending *s, onq_error *err) {
 
 /* True where the weight can have that form in the place it is in. */
 static bool has_form(const spending *s, const oq_nb_task *t, const form *f) {
-    if (f->block != 0 && (!s->any_block || f->block <= t->block || t->k % f->block != 0))
+    if (f->block != 0 && (!s->any_block || f->block == t->block || t->k % f->block != 0))
+        return false;
+    if (f->block != 0 && f->block < t->block && !s->packed) /* float scales take too much of it */
         return false;
     if (f->bits == 0)
         return true;
     if (t->rule == OQ_NB_GATHER)
         return f->bits == 4;
-    if (t->rule == OQ_NB_QDQ && f->bits == 2)
+    if ((t->rule == OQ_NB_QDQ && f->bits == 2) || (f->bits == 3 && !s->packed))
         return false;
     return (t->method->bits >> f->bits & 1) != 0;
 }
@@ -108,7 +119,8 @@ static double cost_of(const oq_nb_task *t) {
     return 8.0 * (double)(t->size[OQ_NB_Q] + t->size[OQ_NB_SCALE] + t->size[OQ_NB_ZEROS]);
 }
 
-static onq_code measure_level(const weight *w, const form *f, level *l, onq_error *err) {
+static onq_code measure_level(const spending *s, const weight *w, const form *f, level *l,
+                              onq_error *err) {
     oq_nb_task t = w->task;
     oq_nb_noise sum = {0};
     const oq_nb_sink sink = {.task = &t, .noise = &sum};
@@ -117,6 +129,8 @@ static onq_code measure_level(const weight *w, const form *f, level *l, onq_erro
         t.per_n = t.per_n == 1 ? 1 : t.k / t.block; /* strides do not matter to a measurement */
     }
     t.bits = f->bits;
+    t.wide =
+        f->bits < 4 && s->packed && !t.method->real_zero && !t.method->always_zero ? 4 : f->bits;
     t.every = (uint64_t)(w->count / MEASURE) + 1;
     OQ_TRY(oq_nb_task_measure(&t, err));
     l->block = t.block;
@@ -136,7 +150,7 @@ static onq_code measure_weight(void *ctx, size_t i, unsigned worker, onq_error *
         if (!l->possible)
             continue;
         if (forms[k].bits != 0)
-            OQ_TRY(measure_level(w, &forms[k], l, err));
+            OQ_TRY(measure_level(s, w, &forms[k], l, err));
         else
             l->cost = w->count * (w->task.real == OQ_FLOAT ? 32.0 : 16.0);
     }
@@ -283,7 +297,7 @@ static onq_code keep_shares(oq_nb_config *c, oq_nb_budget *b, const spending *s,
     for (size_t i = 0; i < s->all.n; i++) {
         const weight *w = &s->all.v[i];
         const unsigned bits = w->fixed ? w->task.bits : forms[w->at].bits;
-        b->count[bits == 0 ? 0 : bits == 2 ? 1 : bits == 4 ? 2 : 3]++;
+        b->count[bits]++;
         if (w->fixed)
             continue;
         const oq_nb_share share = {oq_str_copy(c->lists->arena, w->task.name), bits,
@@ -318,7 +332,7 @@ static onq_code run(const oq_nb_job *job, oq_nb_budget *b, spending *s, onq_erro
 }
 
 onq_code oq_nb_spend(const oq_nb_job *job, oq_nb_budget *b, onq_error *err) {
-    spending s = {.any_block = b->any_block};
+    spending s = {.any_block = b->any_block, .packed = job->config->form == OQ_NB_FORM_PACKED};
     for (size_t k = 0; k < FORMS; k++)
         if (forms[k].bits == job->config->how.bits && forms[k].block == 0)
             s.base = k;

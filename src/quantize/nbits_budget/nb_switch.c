@@ -31,6 +31,7 @@ static onq_code quantize(oq_nb_switch *s, oq_model *m, const oq_nb_config *c, oq
     oq_plan plan;
     plain.how.method = &oq_nb_methods[OQ_NB_DEFAULT];
     plain.qdq = plain.channel_wise = false;
+    plain.form = OQ_NB_FORM_BLOCKS;
     plain.how.block = c->how.block != 0 ? c->how.block : 32;
     oq_plan_init(&plan, s->arena);
     *out = oq_message_clone(s->arena, OQ_SCHEMA_model_proto, as_is);

@@ -25,10 +25,10 @@ typedef struct input {
 } input;
 
 /* A sample and what float makes of it. */
-typedef struct truth {
+typedef struct flt {
     oq_sample sample;
     oq_datum *outputs;
-} truth;
+} flt;
 
 struct oq_nb_weigher {
     const oq_nb_learn_job *job;
@@ -40,7 +40,7 @@ struct oq_nb_weigher {
     OQ_VEC(input) inputs;
     oq_map input_map;
     bool looking; /* observed tensors count */
-    OQ_VEC(truth) truths;
+    OQ_VEC(flt) floats;
     size_t wanted; /* of them */
     oq_roles roles;
     bool *on; /* switches */
@@ -118,10 +118,10 @@ static onq_code run_sample(oq_nb_weigher *w, const oq_sample *s, oq_outputs *out
 
 static onq_code look(void *ctx, const oq_turn *t, onq_error *err) {
     oq_nb_weigher *w = ctx;
-    truth kept = {0};
+    flt kept = {0};
     oq_outputs out = {0};
     OQ_TRY(run_sample(w, &t->samples[0], &out, err));
-    if (w->truths.n == w->wanted)
+    if (w->floats.n == w->wanted)
         return ONQ_OK;
     OQ_TRY(oq_sample_copy(&w->arena, &t->samples[0], &kept.sample, err));
     kept.outputs = OQ_NEW_ARRAY(&w->arena, oq_datum, out.n + 1);
@@ -130,7 +130,7 @@ static onq_code look(void *ctx, const oq_turn *t, onq_error *err) {
     for (size_t i = 0; i < out.n; i++)
         if (!w->roles.states[i])
             OQ_TRY(oq_datum_copy(&w->arena, &out.v[i], &kept.outputs[i], err));
-    return OQ_PUSH(&w->arena, &w->truths, kept) ? ONQ_OK : oq_fail_nomem(err);
+    return OQ_PUSH(&w->arena, &w->floats, kept) ? ONQ_OK : oq_fail_nomem(err);
 }
 
 static bool looks_on(void *ctx, uint64_t at) {
@@ -142,7 +142,7 @@ static bool looks_on(void *ctx, uint64_t at) {
 
 /* Of the logits of a language model, how far the distributions are apart; of other answers, the
  * noise. */
-static double harm_of(const oq_nb_weigher *w, const truth *t, const oq_outputs *got) {
+static double harm_of(const oq_nb_weigher *w, const flt *t, const oq_outputs *got) {
     const oq_language *l = &w->roles.language;
     double sum = 0;
     for (size_t i = 0; i < got->n; i++) {
@@ -167,13 +167,13 @@ static double harm_of(const oq_nb_weigher *w, const truth *t, const oq_outputs *
 /* The mean harm over the samples that are kept, with the switches as they are. */
 static onq_code measure(oq_nb_weigher *w, double *out, onq_error *err) {
     double sum = 0;
-    for (size_t k = 0; k < w->truths.n; k++) {
-        const truth *t = &w->truths.v[k];
+    for (size_t k = 0; k < w->floats.n; k++) {
+        const flt *t = &w->floats.v[k];
         oq_outputs got = {0};
         OQ_TRY(run_sample(w, &t->sample, &got, err));
         sum += harm_of(w, t, &got);
     }
-    *out = w->truths.n > 0 && isfinite(sum) ? fmax(sum, 0) / (double)w->truths.n : 0;
+    *out = w->floats.n > 0 && isfinite(sum) ? fmax(sum, 0) / (double)w->floats.n : 0;
     return ONQ_OK;
 }
 

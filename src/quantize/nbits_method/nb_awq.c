@@ -12,11 +12,12 @@
 #include "onnx/operators.h"
 #include "prepare/channels/channels.h"
 
-#define POWERS       20  /* that are tried, in steps of 1 / POWERS */
-#define SHRINK       0.6 /* ranges of blocks that are tried: down to this part */
-#define SHRINK_STEPS 16
-#define MAX_BLOCK    256        /* larger blocks count as several in the choice */
-#define MAX_COLUMNS  OQ_NB_TILE /* of a weight, for the choice of the power */
+#define POWERS         20  /* that are tried, in steps of 1 / POWERS */
+#define SHRINK         0.6 /* ranges of blocks that are tried: down to this part */
+#define SHRINK_STEPS   16
+#define SHRINK_CENTRED 0.3 /* with 2 or 3 bits: rather many small weights than a few large ones */
+#define MAX_BLOCK      256 /* larger blocks count as several in the choice */
+#define MAX_COLUMNS    OQ_NB_TILE /* of a weight, for the choice of the power */
 
 /* ---- the factors of a tensor's channels ---- */
 
@@ -180,10 +181,11 @@ typedef struct room {
 
 static void awq_panel(const oq_nb_task *t, oq_nb_panel *p, void *ctx) {
     const room *m = ctx;
-    const oq_nb_grid g = {.real = t->real,
+    const oq_nb_grid g = {.real = t->stored,
                           .bits = t->bits,
                           .symmetric = t->symmetric,
-                          .shrink = SHRINK,
+                          .centred = oq_nb_is_centred(t),
+                          .shrink = oq_nb_is_centred(t) ? SHRINK_CENTRED : SHRINK,
                           .steps = SHRINK_STEPS};
     float scale[OQ_NB_TILE];
     for (size_t r = 0; r < p->rows; r++) {

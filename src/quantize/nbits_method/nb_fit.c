@@ -19,10 +19,12 @@ typedef struct trial {
  * the scale has its sign turned where that is needed, as MLAS does it. */
 static void params(const oq_nb_grid *g, double lo, double hi, float *scale, float *zero) {
     const double most = (double)((1u << g->bits) - 1), half = (double)(1u << (g->bits - 1));
-    const double exact = g->symmetric ? (hi > -lo ? -hi : -lo) / half : (hi - lo) / most;
+    const double exact = g->centred     ? fmax(hi, -lo) / (most / 2)
+                         : g->symmetric ? (hi > -lo ? -hi : -lo) / half
+                                        : (hi - lo) / most;
     *scale = oq_real_round(g->real, exact);
-    *zero = (float)half;
-    if (g->symmetric || !(*scale > 0.0f))
+    *zero = (float)(g->centred ? most / 2 : half);
+    if (g->symmetric || g->centred || !(*scale > 0.0f))
         return;
     const double z = -lo / (double)*scale;
     *zero = (float)(g->real_zero ? z : fmin(fmax(rint(z), 0), most));

@@ -11,6 +11,7 @@ typedef struct oq_nb_grid {
     unsigned bits;
     bool symmetric;
     bool real_zero; /* zero points are not rounded */
+    bool centred;   /* the zero point is the middle of the integers: no integer stands for 0 */
     double shrink;  /* ranges down to this part of the whole are tried; 1: none */
     unsigned steps;
 } oq_nb_grid;

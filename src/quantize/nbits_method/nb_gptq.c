@@ -90,7 +90,7 @@ static onq_code solve(solving *s, onq_error *err) {
                           .rows = (size_t)t->block,
                           .scale = s->scale,
                           .zero = s->zero,
-                          .real = t->real,
+                          .real = t->stored,
                           .real_zero = s->fit.real_zero};
     oq_round_job job = {.k = (size_t)t->k,
                         .n = (size_t)s->n,
@@ -171,12 +171,13 @@ onq_code oq_nb_gptq(const oq_nb_task *t, const oq_nb_sink *sink, onq_error *err)
     if (l == NULL || l->hessian->rows == 0) /* a batch, or a branch that no sample took */
         return t->method->real_zero ? oq_nb_hqq(t, sink, err) : oq_nb_default(t, sink, err);
     solving s = {.t = t,
-                 .fit = {.real = t->real,
+                 .fit = {.real = t->stored,
                          .bits = t->bits,
                          .symmetric = t->symmetric,
                          .real_zero = t->method->real_zero,
+                         .centred = oq_nb_is_centred(t),
                          .shrink = SHRINK,
-                         .steps = l->job->search_range ? SHRINK_STEPS : 0}};
+                         .steps = l->job->search_range || t->bits < 4 ? SHRINK_STEPS : 0}};
     oq_nb_panel p;
     OQ_TRY(oq_nb_panel_init(&p, t, err));
     onq_code rc = solve_parts(&s, sink, &p, err);

@@ -11,7 +11,7 @@ typedef struct site {
     oq_strs inputs;
     uint64_t k;
     OQ_VEC(oq_nb_lazy *) weights;
-    uint32_t stop, truth_stop; /* a node that reads a weight, in either graph; or OQ_NO_NODE */
+    uint32_t stop, float_stop; /* a node that reads a weight, in either graph; or OQ_NO_NODE */
     oq_hessian hessian;
 } site;
 
@@ -81,7 +81,7 @@ static onq_code find_sites(learner *l, const oq_nb_made *made, onq_error *err) {
                 return oq_fail_nomem(err);
             s->inputs = inputs;
             s->k = t->k;
-            s->stop = s->truth_stop = OQ_NO_NODE;
+            s->stop = s->float_stop = OQ_NO_NODE;
         }
         if (!OQ_PUSH(&l->arena, &s->weights, w))
             return oq_fail_nomem(err);
@@ -113,12 +113,12 @@ static onq_code seen(void *ctx, size_t index, const oq_datum *d, onq_error *err)
     return ONQ_OK;
 }
 
-static onq_code run_samples(learner *l, oq_model *truth, onq_error *err) {
+static onq_code run_samples(learner *l, oq_model *flt, onq_error *err) {
     oq_nb_learn_job *job = l->job;
     const oq_observer observer = {l->names.v, l->names.n, seen, l};
     oq_session_options o = job->session;
     oq_session *session = NULL;
-    o.model = truth;
+    o.model = flt;
     o.n_threads = OQ_THREADS_RUNTIME;
     o.level = OQ_OPT_BASIC;
     o.observer = &observer;
@@ -208,11 +208,11 @@ static void find_float(learner *l, const oq_graph *g, const oq_nb_made *made) {
         const oq_nb_reader *r = &made->readers.v[i];
         for (size_t s = 0; s < l->sites.n; s++) {
             site *at = l->sites.v[s];
-            if (at->truth_stop != OQ_NO_NODE || at->weights.v[0] != r->weight || r->gathers)
+            if (at->float_stop != OQ_NO_NODE || at->weights.v[0] != r->weight || r->gathers)
                 continue;
-            for (size_t n = 0; n < g->node.n && at->truth_stop == OQ_NO_NODE; n++)
+            for (size_t n = 0; n < g->node.n && at->float_stop == OQ_NO_NODE; n++)
                 if (g->node.v[n]->output.n == 1 && oq_str_eq(g->node.v[n]->output.v[0], r->output))
-                    at->truth_stop = (uint32_t)n;
+                    at->float_stop = (uint32_t)n;
         }
     }
 }
@@ -222,7 +222,7 @@ static onq_code divide_sites(learner *l, onq_error *err) {
     size_t rest = 0;
     for (size_t i = 0; i < l->sites.n; i++) {
         site *s = l->sites.v[i];
-        if (s->inputs.n != 1 || s->stop == OQ_NO_NODE || s->truth_stop == OQ_NO_NODE) {
+        if (s->inputs.n != 1 || s->stop == OQ_NO_NODE || s->float_stop == OQ_NO_NODE) {
             l->sites.v[rest++] = s;
             continue;
         }
@@ -241,7 +241,7 @@ static onq_code new_stepper(learner *l, oq_model_proto *proto, bool floats, oq_s
     uint32_t *stops = OQ_NEW_ARRAY(&l->arena, uint32_t, l->stepped.n + 1);
     OQ_TRY_ALLOC(stops != NULL, err);
     for (size_t i = 0; i < l->stepped.n; i++)
-        stops[i] = floats ? l->stepped.v[i]->truth_stop : l->stepped.v[i]->stop;
+        stops[i] = floats ? l->stepped.v[i]->float_stop : l->stepped.v[i]->stop;
     oq_stepper_options o = {.slice = {.engine = l->job->engine,
                                       .session = l->job->session,
                                       .model = l->job->model,
@@ -305,10 +305,10 @@ static onq_code step_site(learner *l, size_t i, onq_error *err) {
     return rc;
 }
 
-static onq_code step_sites(learner *l, oq_model *truth, onq_error *err) {
+static onq_code step_sites(learner *l, oq_model *flt, onq_error *err) {
     if (l->stepped.n == 0)
         return ONQ_OK;
-    OQ_TRY(new_stepper(l, truth->proto, true, &l->floats, err));
+    OQ_TRY(new_stepper(l, flt->proto, true, &l->floats, err));
     OQ_TRY(new_stepper(l, l->job->model->proto, false, &l->made, err));
     for (size_t i = 0; i < l->stepped.n; i++) {
         OQ_TRY(oq_progress(l->job->model->env, "rounding layers", i, l->stepped.n, err));
@@ -341,12 +341,12 @@ static onq_code make_weights(learner *l, site *s, onq_error *err) {
     return rc;
 }
 
-static onq_code fill_rest(learner *l, oq_model *truth, onq_error *err) {
+static onq_code fill_rest(learner *l, oq_model *flt, onq_error *err) {
     onq_code rc = ONQ_OK;
     for (; l->from < l->sites.n && rc == ONQ_OK; l->from = l->to) {
         rc = choose_sites(l, err);
         if (rc == ONQ_OK)
-            rc = run_samples(l, truth, err);
+            rc = run_samples(l, flt, err);
         for (size_t i = l->from; i < l->sites.n && i <= l->to; i++) {
             site *s = l->sites.v[i];
             if (rc == ONQ_OK && i < l->to)
@@ -359,21 +359,20 @@ static onq_code fill_rest(learner *l, oq_model *truth, onq_error *err) {
     return rc;
 }
 
-static onq_code run(learner *l, oq_model *truth, const oq_nb_made *made, onq_error *err) {
+static onq_code run(learner *l, oq_model *flt, const oq_nb_made *made, onq_error *err) {
     OQ_TRY(oq_pool_new(l->job->model->env, &l->pool, err));
     OQ_TRY(find_sites(l, made, err));
     OQ_TRY(find_made(l, l->job->model->proto->graph, err));
-    find_float(l, truth->proto->graph, made);
+    find_float(l, flt->proto->graph, made);
     OQ_TRY(divide_sites(l, err));
-    OQ_TRY(fill_rest(l, truth, err)); /* before they are run */
-    return step_sites(l, truth, err);
+    OQ_TRY(fill_rest(l, flt, err)); /* before they are run */
+    return step_sites(l, flt, err);
 }
 
-onq_code oq_nb_learn(oq_nb_learn_job *job, oq_model_proto *truth, oq_nb_made *made,
-                     onq_error *err) {
+onq_code oq_nb_learn(oq_nb_learn_job *job, oq_model_proto *flt, oq_nb_made *made, onq_error *err) {
     learner l = {.job = job};
     oq_model shell = *job->model;
-    shell.proto = truth;
+    shell.proto = flt;
     oq_arena_init(&l.arena, &job->model->env->alloc);
     oq_arena_init(&l.scratch, &job->model->env->alloc);
     oq_linear_open(&l.linear, false);

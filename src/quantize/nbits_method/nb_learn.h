@@ -44,8 +44,8 @@ typedef struct oq_nb_learn_job {
     size_t n_few;                            /* out: of them met fewer rows than they have inputs */
 } oq_nb_learn_job;
 
-/* gptq: makes the weights of `made` that wait for samples. `truth` is the graph before it was
+/* gptq: makes the weights of `made` that wait for samples. `flt` is the graph before it was
  * quantized. */
-onq_code oq_nb_learn(oq_nb_learn_job *job, oq_model_proto *truth, oq_nb_made *made, onq_error *err);
+onq_code oq_nb_learn(oq_nb_learn_job *job, oq_model_proto *flt, oq_nb_made *made, onq_error *err);
 /* awq: scales the float model, before it is quantized. */
 onq_code oq_nb_scale(oq_nb_learn_job *job, onq_error *err);

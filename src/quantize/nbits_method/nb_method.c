@@ -8,7 +8,7 @@
 
 const oq_nb_method oq_nb_methods[OQ_NB_METHODS] = {
     [OQ_NB_DEFAULT] = {.name = "default",
-                       .bits = BITS(2) | BITS(4) | BITS(8),
+                       .bits = BITS(2) | BITS(3) | BITS(4) | BITS(8),
                        .keeps_odd = true,
                        .has_gather = true,
                        .quantize = oq_nb_default},
@@ -29,7 +29,7 @@ const oq_nb_method oq_nb_methods[OQ_NB_METHODS] = {
                    .real_zero = true,
                    .quantize = oq_nb_hqq},
     [OQ_NB_GPTQ] = {.name = "gptq",
-                    .bits = BITS(2) | BITS(4) | BITS(8),
+                    .bits = BITS(2) | BITS(3) | BITS(4) | BITS(8),
                     .needs_samples = true,
                     .by_hessian = true,
                     .quantize = oq_nb_gptq},
@@ -40,7 +40,7 @@ const oq_nb_method oq_nb_methods[OQ_NB_METHODS] = {
                         .by_hessian = true,
                         .quantize = oq_nb_gptq},
     [OQ_NB_AWQ] = {.name = "awq",
-                   .bits = BITS(2) | BITS(4) | BITS(8),
+                   .bits = BITS(2) | BITS(3) | BITS(4) | BITS(8),
                    .needs_samples = true,
                    .quantize = oq_nb_awq},
 };

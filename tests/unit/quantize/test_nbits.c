@@ -501,10 +501,23 @@ static void budget(void **state) {
     assert_int_equal(r.config.shares.v[0].bits, 2);
     assert_int_equal(r.config.shares.v[1].bits, 8);
     assert_true(some.got == 7);
-    assert_true(some.count[1] == 1 && some.count[3] == 1 && some.count[0] + some.count[2] == 0);
+    assert_true(some.count[2] == 1 && some.count[8] == 1 && some.count[0] + some.count[4] == 0);
     run(&r);
     node(&r, "one_Q2", "MatMulNBits", "x easy_Q2 easy_scales");
     node(&r, "two_Q8", "MatMulNBits", "x hard_Q8 hard_scales");
+    nbits_rig_end(&r);
+    /* Packed, with scales of 16 bits: 3 bits take 4. */
+    nbits_rig_begin(&r, NULL, "default", 4, 16, true);
+    r.config.form = OQ_NB_FORM_PACKED;
+    for (size_t i = 0; i < OQ_COUNT(easy); i++)
+        easy[i] = sinf((float)i);
+    nbits_rig_product(&r, "16,4", easy);
+    const oq_nb_job small = {
+        .model = r.q.b.m, .config = &r.config, .plan = &r.q.plan, .made = &r.made};
+    oq_nb_budget packed = {.target = 4};
+    assert_ok(oq_nb_spend(&small, &packed, &r.q.err), r.q.err);
+    assert_true(packed.got == 4);
+    assert_int_equal(packed.count[3], 1);
     nbits_rig_end(&r);
 }
 

@@ -436,6 +436,76 @@ static void gptq_makes_up(void **state) {
     nbits_rig_end(&r);
 }
 
+/* ---- packed weights ---- */
+
+static const char *const widen_2[] = {"BitShift",  "Cast",    "BitwiseAnd",
+                                      "BitwiseOr", "Reshape", "MatMulNBits"};
+static const char *const widen_3[] = {"BitwiseAnd", "Cast",       "BitShift", "Split",
+                                      "BitwiseOr",  "BitwiseOr",  "Concat",   "BitwiseOr",
+                                      "Reshape",    "MatMulNBits"};
+
+static void assert_nodes(const nbits_rig *r, const char *const *types, size_t n) {
+    const oq_graph *g = r->q.b.g;
+    assert_int_equal(g->node.n, n);
+    for (size_t i = 0; i < n; i++)
+        assert_true(oq_str_is(g->node.v[i]->op_type, types[i]));
+    assert_int_equal(oq_attr_int(g->node.v[n - 1], "bits", 0), 4);
+}
+
+/* The values 0, 1 ... less the middle come out exactly. 3 bits: 0 to 7 become 1, 3 ... 15 of 4 bits,
+ * in bytes 31 75 b9 fd 31 75 b9 fd; the last two lie in the first bits of the nibbles of the others.
+ * 2 bits: 2 6 10 14, in bytes 62 ea ..., the second half two bits below the first. */
+static void packed_by_hand(void **state) {
+    (void)state;
+    for (unsigned bits = 2; bits <= 3; bits++) {
+        float w[16];
+        nbits_rig r;
+        for (unsigned i = 0; i < 16; i++)
+            w[i] = (float)(i % (1u << bits)) - (float)((1u << bits) - 1) / 2;
+        nbits_rig_begin(&r, NULL, "default", bits, 16, true);
+        r.config.form = OQ_NB_FORM_PACKED;
+        nbits_rig_product(&r, "16,1", w);
+        run(&r);
+        if (bits == 2) {
+            BYTES(nbits_rig_part(&r, "w_Q2", OQ_UINT8, "1,4"), 0x50, 0xfa, 0x50, 0xfa);
+            BYTES(nbits_rig_part(&r, "w_scales", OQ_FLOAT16, "1,1"), 0x00, 0x34); /* 1 / 4 */
+            assert_nodes(&r, widen_2, OQ_COUNT(widen_2));
+        } else {
+            BYTES(nbits_rig_part(&r, "w_Q3", OQ_UINT8, "3,2"), 0x30, 0x74, 0xa8, 0xfd, 0x31, 0x75);
+            BYTES(nbits_rig_part(&r, "w_scales", OQ_FLOAT16, "1,1"), 0x00, 0x38); /* 1 / 2 */
+            assert_nodes(&r, widen_3, OQ_COUNT(widen_3));
+        }
+        nbits_rig_end(&r);
+    }
+}
+
+/* 4 bits stay what they are, with scales of float16. A weight that these are too small for is
+ * refused. */
+static void packed_scales(void **state) {
+    (void)state;
+    float w[16];
+    nbits_rig r;
+    for (unsigned i = 0; i < 16; i++)
+        w[i] = (float)i - 8;
+    nbits_rig_begin(&r, NULL, "default", 4, 16, true);
+    r.config.form = OQ_NB_FORM_PACKED;
+    nbits_rig_product(&r, "16,1", w);
+    run(&r);
+    BYTES(nbits_rig_part(&r, "w_Q4", OQ_UINT8, "1,1,8"), 0x10, 0x32, 0x54, 0x76, 0x98, 0xba, 0xdc,
+          0xfe);
+    BYTES(nbits_rig_part(&r, "w_scales", OQ_FLOAT16, "1,1"), 0x00, 0x3c);
+    nbits_rig_end(&r);
+    for (unsigned i = 0; i < 16; i++)
+        w[i] *= 1e-6f;
+    nbits_rig_begin(&r, NULL, "default", 3, 16, true);
+    nbits_rig_product(&r, "16,1", w);
+    run(&r);
+    uint8_t out[6];
+    const oq_producer *p = oq_nb_lazy_part(r.made.all.v[0], OQ_NB_Q);
+    assert_fails(p->make(p, out, &r.q.err), ONQ_E_INVALID, r.q.err, "too small for scales");
+    nbits_rig_end(&r);
+}
+
 /* ---- the table of methods ---- */
 
 static void what_fits_together(void **state) {
@@ -446,7 +516,11 @@ static void what_fits_together(void **state) {
     onq_error *err = &r.q.err;
     assert_ok(oq_nb_check(&r.config, &how, ONQ_E_OPTION, err), *err);
     how.bits = 3;
-    assert_fails(oq_nb_check(&r.config, &how, ONQ_E_CONFIG, err), ONQ_E_CONFIG, *err, "bits: 3");
+    assert_ok(oq_nb_check(&r.config, &how, ONQ_E_OPTION, err), *err);
+    how.method = nbits_method("hqq");
+    assert_fails(oq_nb_check(&r.config, &how, ONQ_E_OPTION, err), ONQ_E_OPTION, *err, "no 3 bits");
+    how.bits = 5;
+    assert_fails(oq_nb_check(&r.config, &how, ONQ_E_CONFIG, err), ONQ_E_CONFIG, *err, "bits: 5");
     how.bits = 2;
     how.method = nbits_method("rtn");
     assert_fails(oq_nb_check(&r.config, &how, ONQ_E_OPTION, err), ONQ_E_OPTION, *err, "rtn");
@@ -474,6 +548,7 @@ int main(void) {
         cmocka_unit_test(k_quant_search), cmocka_unit_test(hqq_search),
         cmocka_unit_test(bnb4),           cmocka_unit_test(awq_range),
         cmocka_unit_test(gptq_makes_up),  cmocka_unit_test(what_fits_together),
+        cmocka_unit_test(packed_by_hand), cmocka_unit_test(packed_scales),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
