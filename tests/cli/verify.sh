@@ -58,9 +58,9 @@ machine='\xb7\x00'
 printf "$machine" | dd of=arm.so bs=1 seek=18 conv=notrunc status=none
 echo "no library" >text.so
 mkdir empty
-refused() { # LIBRARY PATTERN
+refused() { # LIBRARY PATTERN [COMMAND]
     local command
-    for command in static verify; do
+    for command in ${3:-static verify}; do
         if [ $command = static ]; then
             status 1 static -i "$model" -o no.onnx --data "$here" --onnxruntime "$1"
         else
@@ -96,6 +96,35 @@ status 0 verify q.onnx --data "$here" --onnxruntime wheel
 has out '^1 of 1 runtime '
 status 2 verify q.onnx --data - --onnxruntime ./fake.so "$real"
 has err 'standard input can be read once'
+
+# ---- a node that the runtime computes wrongly when it optimises: it is found and named, and leaving it float helps
+python3 "$ONQ_ROOT/tests/tools/wrong_pool.py" pool.onnx pool_q.onnx
+status 1 verify pool_q.onnx --float_model pool.onnx --data random:4
+has out "what helps, tried there: left float: node 'averagepool' (AveragePool)"
+words=$(sed -n 's/^    onq static -i pool.onnx -o OUT.onnx//p' out)
+# shellcheck disable=SC2086  # several words
+status 0 static -i pool.onnx -o pool_s.onnx --data random:4 $words
+status 0 verify pool_s.onnx --float_model pool.onnx --data random:4
+
+# ---- --run_with: an onq of another CPU answers for a library of it
+row='{"runtime": "arm.so", "version": "1.31.1", "machine": "cray", "good": true, "loads": true, "runs": true, "sqnr": 31.5}'
+printf '#!/bin/sh\necho "$*" >words\necho %s\n' "'{\"runtimes\": [$row]}'" >there
+printf '#!/bin/sh\nexit 3\n' >fails
+printf '#!/bin/sh\necho "no answer"\n' >babbles
+chmod +x there fails babbles
+mkdir 'a folder'
+cp q.onnx "a folder/it's.onnx"
+status 0 verify "a folder/it's.onnx" --data "$here" --limit 3 --onnxruntime ./arm.so "$real" --run_with ./there
+has out '^1\.31\.1 cray  *good  *31\.5 dB '
+has out '^2 of 2 runtimes'
+has words "^verify --json --quiet --isolate=false --input a folder/it's.onnx --data=$here --limit=3 --onnxruntime .*arm\.so$"
+refused ./arm.so '--run_with starts an onq for it' verify
+for word in fails:'the program ended with status 3' babbles:arm.so nothing:'ended with status 127'; do
+    status 1 verify q.onnx --onnxruntime ./arm.so --run_with "./${word%%:*}"
+    has err "^onq: error: ONNX Runtime .*arm\.so': --run_with: './${word%%:*}': .*${word#*:}"
+done
+status 0 verify q.onnx --data "$here" --isolate=false --onnxruntime "$real"
+has out ' good '
 
 # ---- --for_runtime
 for version in 1.12 1.99 2.0 new; do

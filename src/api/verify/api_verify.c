@@ -23,6 +23,10 @@ static const onq_option_info rows[] = {
         "The ONNX Runtime libraries to try. A folder means every libonnxruntime.so* in it and in "
         "the folders inside, such as an unpacked wheel. Default: $ONQ_ONNXRUNTIME, then the one "
         "that was set up with onq, then the loader's path."),
+    OQ_TEXT("run_with", 0, "", "", "COMMAND",
+            "Start of a command line that runs an onq for another CPU or system, for libraries of "
+            "it: 'qemu-aarch64 onq-aarch64' for those of 64-bit Arm, 'wine onq.exe' for those of "
+            "Windows."),
 };
 static const oq_opt_group own = OQ_GROUP("Verifying", rows);
 
@@ -53,12 +57,32 @@ static onq_code here(verifying *v, const char *library, json_t **row, onq_error 
     return oq_json_parse("verify", (oq_str){text.p, text.n}, row, err);
 }
 
+/* A library that this program cannot load because it is another machine's. */
+static bool is_foreign(const char *library) {
+    const char *machine = library != NULL ? oq_library_machine(library) : NULL;
+    return machine != NULL && machine[0] != '\0' && strcmp(machine, oq_library_here()) != 0;
+}
+
+static onq_code try_foreign(verifying *v, const char *library, json_t **row, onq_error *err) {
+    if (oq_opt_is_set(v->job->opts, "run_with"))
+        return oq_verify_there(v->job, library, row, err);
+    return oq_fail(
+        err, ONQ_E_RUNTIME,
+        "ONNX Runtime '%s' cannot be loaded: it is a library for %s, and this onq is for "
+        "%s (--run_with starts an onq for it)",
+        library, oq_library_machine(library), oq_library_here());
+}
+
 static onq_code try_runtime(verifying *v, const char *library, onq_error *err) {
     onq_error why = ONQ_ERROR_INIT;
     json_t *row = NULL;
-    const bool alone = v->job->env->isolated || library == NULL;
-    onq_code rc =
-        alone ? here(v, library, &row, &why) : oq_verify_apart(v->job, library, &row, &why);
+    const onq_options *o = v->job->opts;
+    const bool refused = oq_opt_is_set(o, "isolate") && !oq_opt_flag(o, "isolate");
+    const bool alone = v->job->env->isolated || library == NULL || refused;
+    const bool foreign = is_foreign(library);
+    onq_code rc = foreign ? try_foreign(v, library, &row, &why)
+                  : alone ? here(v, library, &row, &why)
+                          : oq_verify_apart(v->job, library, &row, &why);
     if (rc == ONQ_E_UNSUPPORTED && !alone)
         rc = here(v, library, &row, &why);
     if (rc == ONQ_E_RUNTIME || rc == ONQ_E_LIMIT) {
