@@ -13,7 +13,7 @@ models=${ONQ_MODELS:-$root/../shared/models}
 work=$(mktemp -d) || exit 1
 trap 'rm -rf -- "$work"' EXIT
 export ORT_DISABLE_TELEMETRY=1 LC_ALL=C.UTF-8
-passed=0 failed=0
+passed=0 failed=0 skipped=0
 
 [ -e build/windows/onq.exe ] && [ -x "$ours" ] || { echo "check-windows: make and make windows come first" >&2; exit 1; }
 "$theirs" --version >"$work/version" 2>&1 || { cat "$work/version"; echo "check-windows: wine cannot run it"; exit 1; }
@@ -138,7 +138,60 @@ part_hostile() {
         < <(find tests/fuzz/corpus/decode tests/fuzz/corpus/inspect tests/fuzz/corpus/qdq -type f | LC_ALL=C sort | awk 'NR % 9 == 1' | head -n 60)
 }
 
+# What is left out of a part, with its reason; the words after the name of a test in tests/windows/left_out.txt.
+left_out() { # name
+    awk -v name="$1" '$1 == name { sub(/^[^ ]+ +/, ""); print; exit }' tests/windows/left_out.txt
+}
+
+skip() { # name, reason
+    skipped=$((skipped + 1))
+    echo "skipped: $1: $2"
+}
+
+# The unit tests as programs of Windows; `portable.sh windows tests` builds them.
+part_unit() {
+    local program name
+    bash tools/portable.sh windows tests || { bad "unit tests cannot be built"; return; }
+    awk '/^unit\./ { print $1 }' tests/windows/left_out.txt >"$work/not_built"
+    while IFS= read -r name; do skip "$name" "$(left_out "$name")"; done <"$work/not_built"
+    for program in build/portable/windows/onq-tests/tests/unit_*.exe; do
+        name=${program##*/unit_}
+        name=unit.${name/_test_/.}
+        name=${name%.exe}
+        ! grep -qx "$name" "$work/not_built" || continue # of an earlier build
+        if ONQ_ROOT=$root ONQ_BUILD=$root/build ONQ_ONNXRUNTIME=$root/build/windows/runtime PROGRAM=$root/$program \
+            timeout 600 "$theirs" >"$work/said" 2>&1 </dev/null; then
+            good
+        else
+            bad "$name: status $?" <(grep -aE 'FAILED|ERROR|error|: ' "$work/said" | tail -n 12)
+        fi
+    done
+}
+
+# tests/cli with the Windows program in the place of onq.
+part_cli() {
+    local script name why status
+    mkdir -p build/windows/cli
+    ln -sf "$theirs" build/windows/cli/onq
+    for script in tests/cli/${ONQ_ONLY:-*}.sh; do
+        name=cli.$(basename "$script" .sh)
+        why=$(left_out "$name")
+        if [ -n "$why" ]; then
+            skip "$name" "$why"
+            continue
+        fi
+        status=0
+        ONQ_SYSTEM=windows ONQ=$root/build/windows/cli/onq ONQ_ONNXRUNTIME=$root/build/windows/runtime \
+            timeout 1500 bash tests/harness/run_script.sh "$script" >"$work/said" 2>&1 || status=$?
+        case $status in
+        0) good ;;
+        77) skip "$name" "$(tail -n 1 "$work/said")" ;;
+        *) bad "$name: status $status" <(tail -n 12 "$work/said") ;;
+        esac
+    done
+}
+
 [ $# -gt 0 ] || set -- bytes paths hostile
 for part in "$@"; do "part_$part"; done
-echo "check-windows: $passed the same, $failed differ"
+echo "check-windows: $passed as they should be, $failed not, $skipped left out"
 [ "$failed" = 0 ]

@@ -112,7 +112,8 @@ step_aarch64() {
 
 # The main job on 64-bit Arm, with that architecture's ONNX Runtime: the model is the one that is made here.
 step_aarch64_static() {
-    local qemu=build/aarch64/qemu/usr/bin/qemu-aarch64 root=$PWD/build/aarch64/root here=examples/digits_cnn out=build/aarch64/static
+    local qemu=$PWD/build/aarch64/qemu/usr/bin/qemu-aarch64 root=$PWD/build/aarch64/root here=examples/digits_cnn model
+    local out=build/aarch64/static
     [ -x "$qemu" ] || qemu="qemu-aarch64"
     rm -rf "$out" && mkdir -p "$out" || return 1
     arm() {
@@ -124,7 +125,23 @@ step_aarch64_static() {
         arm static -i "$out/infer.onnx" -o "$out/int8.onnx" --data "$here" --per_channel &&
         build/onq preprocess -i "$here/model.onnx" -o "$out/infer-here.onnx" --quiet &&
         build/onq static -i "$out/infer-here.onnx" -o "$out/int8-here.onnx" --data "$here" --per_channel --quiet &&
-        build/onq diff "$out/int8.onnx" "$out/int8-here.onnx"
+        build/onq diff "$out/int8.onnx" "$out/int8-here.onnx" || return 1
+    # verify starts that onq for a library of Arm; 8-bit sums do not saturate there, and do on x86 without VNNI.
+    printf '#!/bin/sh\nexec %q -E %q %q "$@"\n' "$qemu" \
+        "LD_LIBRARY_PATH=$root/lib/aarch64-linux-gnu:$root/usr/lib/aarch64-linux-gnu" "$PWD/build/aarch64/onq" >"$out/onq-aarch64"
+    chmod +x "$out/onq-aarch64"
+    python3 tests/tools/saturating.py "$out/m.onnx" "$out/samples" &&
+        build/onq static -i "$out/m.onnx" -o "$out/eight.onnx" --data "$out/samples" --no_verify --quiet &&
+        build/onq static -i "$out/m.onnx" -o "$out/safe.onnx" --data "$out/samples" --no_verify --quiet --saturation_safe || return 1
+    for model in eight safe; do
+        build/onq verify "$out/$model.onnx" --float_model "$out/m.onnx" --data "$out/samples" --onnxruntime build/aarch64/runtime \
+            --run_with "$out/onq-aarch64" || return 1
+    done
+    haswell() {
+        "${qemu%aarch64}x86_64" -cpu Haswell build/onq verify "$out/$1.onnx" --float_model "$out/m.onnx" --data "$out/samples" \
+            --isolate=false
+    }
+    haswell safe && ! haswell eight
 }
 
 step_packages() {

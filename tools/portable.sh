@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# portable.sh [TARGET] — builds onq to be passed on, in build/portable/TARGET:
+# portable.sh [TARGET [tests]] — builds onq to be passed on, in build/portable/TARGET:
 #   x86_64, aarch64   for any Linux with glibc 2.28 or later (the machine's own without TARGET)
 #   windows           onq.exe and onq.dll for Windows 10 and later on x86-64, which build/windows gets
 #   macos             onq and libonq.dylib for macOS 14 and later on Apple silicon, which build/macos gets
-# `make tarball`, `make windows`, `make macos` and the wheels take what comes out.
+# `make tarball`, `make windows`, `make macos` and the wheels take what comes out. With `tests`, for Windows, the unit
+# tests instead, which build/portable/windows/onq-tests/tests gets (tools/check-windows.sh runs them).
 #
 # zig's C compiler has the symbols of every glibc, so that nothing newer than 2.28 is asked for, and the headers and the
 # linker of macOS, which signs what it links ad hoc. For Windows it is Debian's mingw-w64. The libraries of
@@ -11,7 +12,7 @@
 # What is downloaded (zig from PyPI, sources from a mirror of Debian) is kept in build/portable and checked by its sum.
 set -eu
 cd -- "$(dirname -- "$0")/.."
-arch=${1:-$(uname -m)}
+arch=${1:-$(uname -m)} tests=${2-}
 glibc=2.28
 zig_version=$(awk '$1 == "ziglang" { print $2; exit }' tools/wheels.txt)
 mirror=${ONQ_DEBIAN_MIRROR:-http://deb.debian.org/debian}
@@ -165,36 +166,50 @@ build_libspng() {
 # SIMD gives the same pixels, sooner: nasm for x86-64, intrinsics of C for aarch64.
 build_libjpeg-turbo() { with_cmake libjpeg-turbo -DENABLE_SHARED=OFF -DWITH_TURBOJPEG=OFF -DREQUIRE_SIMD=ON; }
 
+# One file; the tests alone are linked with it.
+build_cmocka() {
+    local have="-DHAVE_IO_H=1 -DHAVE_MALLOC_H=1 -DHAVE_INTTYPES_H=1 -DHAVE_SIGNAL_H=1 -DHAVE_STRINGS_H=1 -DHAVE_TIME_H=1"
+    have+=" -DHAVE_STRUCT_TIMESPEC=1 -DHAVE_CLOCK_GETTIME=1 -DHAVE_CLOCK_REALTIME=1 -DHAVE_GCC_THREAD_LOCAL_STORAGE=1"
+    have+=" -DHAVE_SNPRINTF=1 -DHAVE_VSNPRINTF=1 -D__USE_MINGW_ANSI_STDIO=1"
+    # shellcheck disable=SC2086  # several words
+    quietly "$home/bin/cc" -O2 $have -I "$home/src/cmocka/include" -c "$home/src/cmocka/src/cmocka.c" -o "$home/src/cmocka/cmocka.o"
+    quietly "$home/bin/ar" rcs "$prefix/lib/libcmocka.a" "$home/src/cmocka/cmocka.o"
+    cp "$home/src/cmocka/include"/cmocka*.h "$prefix/include/"
+    printf '%s\n' "Name: cmocka" "Description: unit tests" "Version: $version" "Libs: -L$prefix/lib -lcmocka" \
+        "Cflags: -I$prefix/include" >"$prefix/lib/pkgconfig/cmocka.pc"
+}
+
 get_libraries() {
     local name version sum path licence mark
     while read -r name version sum path licence; do
-        case $name in '' | '#'*) continue ;; esac
+        case $name in '' | '#'*) continue ;; cmocka) [ -n "$tests" ] || continue ;; esac
         mark=$prefix/.$name-$sum
         [ ! -e "$mark" ] || continue
         echo "portable: building $name $version for $arch"
         get_source "$name" "$sum" "$path"
         "build_$name"
         mkdir -p "$prefix/licences"
-        cp "$home/src/$name/$licence" "$prefix/licences/$name-$version.txt"
+        [ "$licence" = - ] || cp "$home/src/$name/$licence" "$prefix/licences/$name-$version.txt"
         touch "$mark"
     done <packaging/portable/sources.txt
 }
 
 # ---- onq
 
-build_onq() {
+build_onq() { # folder, ON or OFF (tests), target
     export PKG_CONFIG_LIBDIR=$prefix/lib/pkgconfig PKG_CONFIG_PATH=
-    quietly cmake -S . -B "$home/onq" -G Ninja -DCMAKE_TOOLCHAIN_FILE="$home/toolchain.cmake" \
+    quietly cmake -S . -B "$home/$1" -G Ninja -DCMAKE_TOOLCHAIN_FILE="$home/toolchain.cmake" \
         -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_C_FLAGS_RELWITHDEBINFO="-O2 -DNDEBUG" \
         -DCMAKE_EXE_LINKER_FLAGS=-s -DCMAKE_SHARED_LINKER_FLAGS=-s -DONQ_BUNDLED_DEPENDENCIES=ON -DONQ_MPI=OFF \
-        -DONQ_TESTS=OFF -DCMAKE_INSTALL_LIBDIR=lib
-    quietly cmake --build "$home/onq" --parallel "$jobs" --target product
+        "-DONQ_TESTS=$2" -DCMAKE_INSTALL_LIBDIR=lib
+    quietly cmake --build "$home/$1" --parallel "$jobs" --target "$3"
 }
 
 mkdir -p "$home"
 get_compiler
 get_libraries
-build_onq
+[ -z "$tests" ] || { build_onq onq-tests ON unit_tests; exit 0; }
+build_onq onq OFF product
 case $system in
 Linux) bash tools/check-glibc.sh "$glibc" "$home"/onq/onq "$home"/onq/libonq.so ;;
 Windows)

@@ -1,11 +1,14 @@
-/* no_threads.c — see no_threads.h. The program's own definition wins over the shared library's. */
+/* no_threads.c — see no_threads.h. The program's own definition wins over the shared library's; for
+ * Windows the linker puts it before the real one (--wrap). */
 #include "no_threads.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
+#ifndef _WIN32
+#include <dlfcn.h>
+#endif
 
 static atomic_long to_start = -1;
 static atomic_bool everyone, ever_after, refused;
@@ -25,6 +28,11 @@ bool no_threads_refused(void) {
     return atomic_load(&refused);
 }
 
+#ifdef _WIN32
+static bool is_ours(const void *p) {
+    return p != NULL; /* threads of a DLL do not come here */
+}
+#else
 static const char is_here[] = "";
 
 /* Whether this is an address of the program's own code. */
@@ -33,6 +41,7 @@ static bool is_ours(const void *p) {
     return dladdr(p, &there) != 0 && dladdr(is_here, &here) != 0 &&
            here.dli_fbase == there.dli_fbase;
 }
+#endif
 
 static bool refuses(const void *caller) {
     if (atomic_load(&to_start) < 0 || (!atomic_load(&everyone) && !is_ours(caller)))
@@ -46,6 +55,16 @@ static bool refuses(const void *caller) {
     return true;
 }
 
+#ifdef _WIN32
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*start)(void *),
+                          void *arg);
+int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*start)(void *),
+                          void *arg);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*start)(void *),
+                          void *arg) {
+    return refuses(thread) ? EAGAIN : __real_pthread_create(thread, attr, start, arg);
+}
+#else
 int pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*start)(void *),
                    void *arg) {
     if (refuses(__builtin_return_address(0)))
@@ -55,3 +74,4 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*start)
     memcpy(&real, &symbol, sizeof real);
     return real(thread, attr, start, arg);
 }
+#endif

@@ -27,7 +27,7 @@ const char *scratch_path(scratch *s, const char *name);
 const char *scratch_file(scratch *s, const char *name, const void *p, size_t n);
 /* Makes a folder; returns its path. */
 const char *scratch_dir(scratch *s, const char *name);
-/* Makes the symbolic link `name` to `target`; returns its path. */
+/* Makes the symbolic link `name` to `target`; returns its path. Skips the test on Windows. */
 const char *scratch_link(scratch *s, const char *name, const char *target);
 /* True if the file at `path` holds exactly these bytes. */
 bool file_holds(const char *path, const void *p, size_t n);

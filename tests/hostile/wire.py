@@ -35,8 +35,9 @@ def model(graph, ir=8, opsets=None, extra=b""):
     return (num(1, ir) if ir is not None else b"") + block(7, graph) + (opset() if opsets is None else opsets) + extra
 
 
-def value(name, elem=1):
-    return text(1, name) + block(2, block(1, num(1, elem) + block(2, block(1, num(1, 2)))))
+def value(name, elem=1, dims=(2,)):
+    shape = b"".join(block(1, num(1, d)) for d in dims)
+    return text(1, name) + block(2, block(1, num(1, elem) + block(2, shape)))
 
 
 def node(op, ins, outs, name="n", extra=b""):

@@ -5,30 +5,15 @@
 #include "base/pool.h"
 
 #include "flaky_alloc.h"
+#include "no_threads.h"
 #include "testing.h"
 
-#include <dlfcn.h>
-#include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
-
-/* Threads that are given before the system refuses one; below 0: it never does. */
-static int threads_left = -1;
-
-int pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *), void *arg) {
-    union {
-        void *data;
-        int (*code)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
-    } next = {.data = dlsym(RTLD_NEXT, "pthread_create")};
-    if (threads_left == 0)
-        return EAGAIN;
-    threads_left -= threads_left > 0;
-    return next.code(thread, attr, run, arg);
-}
 
 static const unsigned thread_counts[] = {1, 2, 3, 8};
 
@@ -279,9 +264,9 @@ static void fewer_threads(void **state) {
         onq_env *env = env_of(8);
         onq_error err = ONQ_ERROR_INIT;
         oq_pool *p = NULL;
-        threads_left = left;
+        no_threads_after(left, true);
         assert_ok(oq_pool_new(env, &p, &err), err);
-        threads_left = -1;
+        no_threads(false);
         uint64_t squares[1000] = {0};
         atomic_size_t per_worker[8] = {0};
         struct sums s = {1000, squares, per_worker, 8};
