@@ -28,20 +28,20 @@ class Task:
 
 # ---- what the same answer is ----
 
-def same_class(truth, other):
+def same_class(flt, other):
     """Of every row of scores along the last axis."""
-    pairs = [(t[0].argmax(-1).ravel(), o[0].argmax(-1).ravel()) for t, o in zip(truth, other)]
+    pairs = [(t[0].argmax(-1).ravel(), o[0].argmax(-1).ravel()) for t, o in zip(flt, other)]
     return 100 * np.mean(np.concatenate([a == b for a, b in pairs]))
 
 
-def same_mask(truth, other, at=0.3):
+def same_mask(flt, other, at=0.3):
     """Intersection over union of the pixels above a threshold."""
-    both = sum(((t[0] > at) & (o[0] > at)).sum() for t, o in zip(truth, other))
-    either = sum(((t[0] > at) | (o[0] > at)).sum() for t, o in zip(truth, other))
+    both = sum(((t[0] > at) & (o[0] > at)).sum() for t, o in zip(flt, other))
+    either = sum(((t[0] > at) | (o[0] > at)).sum() for t, o in zip(flt, other))
     return 100 * both / max(either, 1)
 
 
-def same_neighbour(truth, other):
+def same_neighbour(flt, other):
     """The nearest other sentence, by the cosine of mean embeddings."""
     def nearest(outputs):
         rows = np.stack([o[0].mean(axis=1)[0] for o in outputs]).astype(np.float64)
@@ -49,7 +49,7 @@ def same_neighbour(truth, other):
         cosine = rows @ rows.T
         np.fill_diagonal(cosine, -2)
         return cosine.argmax(1)
-    return 100 * np.mean(nearest(truth) == nearest(other))
+    return 100 * np.mean(nearest(flt) == nearest(other))
 
 
 # ---- pictures ----
@@ -228,8 +228,8 @@ def lstm_tagger(models, _, folder):
     given = np.load(models / "lstm_tagger" / "eval.npz")
     written = (given["y"] >= 0).ravel()
 
-    def same(truth, other):
-        a, b = (np.concatenate([x[0].argmax(-1) for x in side]).ravel()[written] for side in (truth, other))
+    def same(flt, other):
+        a, b = (np.concatenate([x[0].argmax(-1) for x in side]).ravel()[written] for side in (flt, other))
         return 100 * np.mean(a == b)
 
     feeds = batches("ids", given["x"], 50)
@@ -272,8 +272,8 @@ def silero_vad(models, _, folder):
             state = session.run(None, feeds[-1])[1]
         sides.append(feeds)
 
-    def same(truth, other):
-        return 100 * np.mean([(t[0] > 0.5) == (o[0] > 0.5) for t, o in zip(truth, other)])
+    def same(flt, other):
+        return 100 * np.mean([(t[0] > 0.5) == (o[0] > 0.5) for t, o in zip(flt, other)])
 
     return [Task("silero_vad", model, saved(folder, "voice", sides[0]), sides[1], same)]
 

@@ -47,25 +47,25 @@ SPREAD = 0.05  # of float's time
 SEARCHES = {"digits_cnn": 3, "ppocr_cls": 3, "magika": 3, "silero_vad": 3}
 
 
-def kl(truth, other):
+def kl(flt, other):
     """The mean divergence of float's distribution over the last axis."""
     def log_softmax(x):
         x = x.astype(np.float64) - x.max(-1, keepdims=True)
         return x - np.log(np.exp(x).sum(-1, keepdims=True))
     rows = []
-    for t, o in zip(truth, other):
+    for t, o in zip(flt, other):
         p, q = log_softmax(t[0]), log_softmax(o[0])
         rows.append((np.exp(p) * (p - q)).sum(-1).ravel())
     return np.mean(np.concatenate(rows))
 
 
-def same_samples(truth, other):
+def same_samples(flt, other):
     """Samples all of whose rows have float's class."""
-    return 100 * np.mean([(t[0].argmax(-1) == o[0].argmax(-1)).all() for t, o in zip(truth, other)])
+    return 100 * np.mean([(t[0].argmax(-1) == o[0].argmax(-1)).all() for t, o in zip(flt, other)])
 
 
-def same_rows(truth, other):
-    return 100 * np.mean(np.concatenate([(t[0].argmax(-1) == o[0].argmax(-1)).ravel() for t, o in zip(truth, other)]))
+def same_rows(flt, other):
+    return 100 * np.mean(np.concatenate([(t[0].argmax(-1) == o[0].argmax(-1)).ravel() for t, o in zip(flt, other)]))
 
 
 def cpu_seconds():
@@ -80,10 +80,10 @@ def session(path):
     return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
 
-def sqnr(truth, other):
+def sqnr(flt, other):
     """Over all samples, of the first output: the others of these models are states."""
-    signal = sum(np.square(t[0], dtype=np.float64).sum() for t in truth)
-    noise = sum(np.square(t[0].astype(np.float64) - o[0]).sum() for t, o in zip(truth, other))
+    signal = sum(np.square(t[0], dtype=np.float64).sum() for t in flt)
+    noise = sum(np.square(t[0].astype(np.float64) - o[0]).sum() for t, o in zip(flt, other))
     return 10 * np.log10(signal / noise) if noise else 199.0
 
 
@@ -134,7 +134,7 @@ METRICS = {"agreement": same_rows, "sample_agreement": same_samples, "sqnr": sqn
 SLACK = {"sqnr": 1, "kl": 0}
 
 
-def check_promise(task, found, truth, outputs, budgets):
+def check_promise(task, found, flt, outputs, budgets):
     """What auto said of samples that nobody has seen, and what they show."""
     chosen = found["chosen"]
     for metric, target in found["target"].items():
@@ -142,7 +142,7 @@ def check_promise(task, found, truth, outputs, budgets):
             print(f"  target {metric}={target}: {'reached' if found['target_reached'] else 'not reached, and said'}; "
                   f"{chosen['label']}")
             continue
-        unseen = METRICS[metric](truth, outputs)
+        unseen = METRICS[metric](flt, outputs)
         print(f"  target {metric}={target}: promised {chosen['bound'][metric]:.2f} ({chosen['figure'][metric]:.2f} on its own "
               f"samples), unseen samples {unseen:.2f}")
         missing = unseen - target if metric == "kl" else target - unseen
@@ -165,20 +165,20 @@ def bench(task, folder, budgets):
         answers[name] = search(task, made[name])
     made = {name: path for name, path in made.items() if path.exists()}
     sessions = {name: session(path) for name, path in made.items()}
-    truth = [sessions["float"].run(None, feed) for feed in task.feeds]
+    flt = [sessions["float"].run(None, feed) for feed in task.feeds]
     taken = dict(zip(sessions, milliseconds(list(sessions.values()), task.feeds[:30])))
     print(f"\n{task.name}: {len(task.feeds)} held-out samples")
     print(f"  {'':14s} {'same %':>8s} {'dB':>7s} {'ms':>8s} {'of float':>9s} {'MB':>7s}")
     rows = {}
     for name, s in sessions.items():
-        outputs = truth if name == "float" else [s.run(None, feed) for feed in task.feeds]
-        rows[name] = (task.same(truth, outputs), sqnr(truth, outputs), taken[name] / taken["float"])
+        outputs = flt if name == "float" else [s.run(None, feed) for feed in task.feeds]
+        rows[name] = (task.same(flt, outputs), sqnr(flt, outputs), taken[name] / taken["float"])
         print(f"  {name:14s} {rows[name][0]:8.2f} {rows[name][1]:7.1f} {taken[name]:8.2f} {rows[name][2]:9.2f} "
               f"{made[name].stat().st_size / 1e6:7.2f}")
         seconds, found = answers.get(name, (0, {}))
         if found:
             print(f"  chosen: {found['chosen']['label']}")
-            check_promise(task, found, truth, outputs, budgets)
+            check_promise(task, found, flt, outputs, budgets)
             check_cost(task, found, seconds, budgets)
     parts = [rows[name][2] for name in answers if name in rows]
     if len(parts) > 1:

@@ -486,15 +486,15 @@ ONQ_API const onq_tensor *onq_activations_at(const onq_activations *set, size_t 
 typedef struct onq_activation_row {
     const char *name;
     size_t pre_qdq, post_qdq; /* in the quantized model's set */
-    size_t truth;             /* "float": in the float model's set; ONQ_NONE: not there */
+    size_t flt;               /* "float": in the float model's set; ONQ_NONE: not there */
 } onq_activation_row;
 
 typedef struct onq_activation_match onq_activation_match;
 
 /* Pairs the tensors before and after quantization by name: X with X_DequantizeLinear_Output or
- * X_DequantizeLinear_Output_1, X_QuantizeLinear_Input with X; and those of the float model. `truth`
+ * X_DequantizeLinear_Output_1, X_QuantizeLinear_Input with X; and those of the float model. `flt`
  * may be NULL. Borrows both sets until it is freed. */
-ONQ_API onq_code onq_activation_match_new(const onq_activations *qdq, const onq_activations *truth,
+ONQ_API onq_code onq_activation_match_new(const onq_activations *qdq, const onq_activations *flt,
                                           onq_activation_match **out, onq_error *err);
 ONQ_API void onq_activation_match_free(onq_activation_match *match);
 ONQ_API size_t onq_activation_match_count(const onq_activation_match *match);
@@ -509,7 +509,7 @@ ONQ_API onq_code onq_activation_match_error(const onq_activation_match *match, s
 /* A weight and what the quantized model keeps of it. */
 typedef struct onq_weight_row {
     const char *name;
-    onq_tensor truth;       /* "float" in qdq_loss_debug */
+    onq_tensor flt;         /* "float" in qdq_loss_debug */
     onq_tensor dequantized; /* of numpy's type: float, double for int32 weights, ... */
 } onq_weight_row;
 

@@ -95,7 +95,7 @@ class Range(c.Structure):
 
 
 class WeightRow(c.Structure):
-    _fields_ = [("name", TEXT), ("truth", Tensor), ("dequantized", Tensor)]
+    _fields_ = [("name", TEXT), ("flt", Tensor), ("dequantized", Tensor)]
 
 
 _P = c.POINTER

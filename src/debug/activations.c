@@ -23,16 +23,16 @@ typedef struct eye {
 typedef struct lane {
     oq_moments moments;
     eye eyes[2];
-    oq_observer see[2];              /* float, quantized */
-    oq_session *truth, *made, *fast; /* fast: as the runtime optimises it */
-    oq_outputs o_truth, o_made, o_fast;
+    oq_observer see[2];                 /* float, quantized */
+    oq_session *flt, *quantized, *fast; /* fast: as the runtime optimises it */
+    oq_outputs o_float, o_quantized, o_fast;
     onq_error refused; /* the runtime's, of the fast session; code ONQ_OK: none */
 } lane;
 
 typedef struct running {
     oq_debug *d;
     const oq_debug_run *run;
-    oq_watch truth, made;
+    oq_watch flt, quantized;
     lane lanes[OQ_FLIGHT_LANES];
     unsigned n_lanes;
     oq_roles roles;  /* of the float model's inputs and outputs */
@@ -69,13 +69,13 @@ static onq_code compare_outputs(running *r, lane *l, const oq_sample *sample, oq
     oq_debug *d = r->d;
     const bool optimised = one == NULL;
     bool any = false;
-    const oq_session *s = optimised ? l->fast : l->made;
-    const oq_outputs *out = optimised ? &l->o_fast : &l->o_made;
+    const oq_session *s = optimised ? l->fast : l->quantized;
+    const oq_outputs *out = optimised ? &l->o_fast : &l->o_quantized;
     for (size_t i = 0; i < d->outputs.n; i++) {
         oq_debug_output *o = &d->outputs.v[i];
-        const oq_datum *x = &l->o_truth.v[i], *y = NULL;
+        const oq_datum *x = &l->o_float.v[i], *y = NULL;
         for (size_t k = 0; k < s->outputs.n; k++)
-            if (oq_str_eq(s->outputs.v[k].name, l->truth->outputs.v[i].name))
+            if (oq_str_eq(s->outputs.v[k].name, l->flt->outputs.v[i].name))
                 y = &out->v[k];
         if (y == NULL && i < out->n)
             y = &out->v[i];
@@ -101,7 +101,7 @@ static onq_code compare_outputs(running *r, lane *l, const oq_sample *sample, oq
 /* The runtime cannot run what its own optimisation makes (float8, blocks): nothing to compare. */
 static void no_kernels(oq_debug *d, const onq_error *why) {
     oq_warn(d->env, "the kernels are not compared: with the runtime's optimisations, %s",
-            why->text[0] != '\0' ? why->text : d->made->path);
+            why->text[0] != '\0' ? why->text : d->quantized->path);
     d->has_kernel = false;
     d->n_kernel = 0;
     for (size_t i = 0; i < d->outputs.n; i++) {
@@ -119,7 +119,7 @@ static onq_code seen(void *ctx, size_t index, const oq_datum *t, onq_error *err)
 }
 
 static onq_code begin_lane(running *r, lane *l, onq_error *err) {
-    const oq_watch *const watches[] = {&r->truth, &r->made};
+    const oq_watch *const watches[] = {&r->flt, &r->quantized};
     for (size_t k = 0; k < OQ_COUNT(watches); k++) {
         l->eyes[k] = (eye){l, watches[k]};
         l->see[k] = (oq_observer){watches[k]->names.v, watches[k]->names.n, seen, &l->eyes[k]};
@@ -138,7 +138,7 @@ static onq_code open_session(running *r, oq_model *m, const oq_observer *see, oq
     o.observer = see;
     o.level = level;
     o.no_spinning = true; /* the cores are wanted between two nodes, and by the other sessions */
-    o.alone = r->run->jobs != 1 && oq_source_count(r->run->truth_source) != 1;
+    o.alone = r->run->jobs != 1 && oq_source_count(r->run->float_source) != 1;
     const onq_code rc = oq_session_open(r->run->engine, &o, out, err);
     return rc == ONQ_OK ? rc : oq_error_in(err, rc, "%s", m->path);
 }
@@ -150,12 +150,12 @@ static onq_code open_model(void *ctx, size_t i, unsigned worker, onq_error *err)
     lane *l = &r->lanes[0];
     (void)worker;
     if (i == 0)
-        return open_session(r, r->d->truth, observer(&l->see[0]), OQ_OPT_NONE, &l->truth, err);
-    OQ_TRY(open_session(r, r->d->made, observer(&l->see[1]), OQ_OPT_NONE, &l->made, err));
+        return open_session(r, r->d->flt, observer(&l->see[0]), OQ_OPT_NONE, &l->flt, err);
+    OQ_TRY(open_session(r, r->d->quantized, observer(&l->see[1]), OQ_OPT_NONE, &l->quantized, err));
     if (!r->run->kernel)
         return ONQ_OK;
     onq_error why = ONQ_ERROR_INIT;
-    const onq_code rc = open_session(r, r->d->made, NULL, OQ_OPT_ALL, &l->fast, &why);
+    const onq_code rc = open_session(r, r->d->quantized, NULL, OQ_OPT_ALL, &l->fast, &why);
     if (rc == ONQ_E_RUNTIME) {
         l->refused = why;
         l->refused.code = rc;
@@ -184,11 +184,11 @@ static onq_code open_first(running *r, onq_error *err) {
     d->has_kernel = l->fast != NULL;
     if (l->refused.code != ONQ_OK)
         no_kernels(d, &l->refused);
-    const oq_ios *outs = &l->truth->outputs;
+    const oq_ios *outs = &l->flt->outputs;
     if (r->run->roles != NULL)
         r->roles = *r->run->roles;
     else
-        OQ_TRY(oq_roles_find(&d->arena, &l->truth->inputs, outs, &r->roles, err));
+        OQ_TRY(oq_roles_find(&d->arena, &l->flt->inputs, outs, &r->roles, err));
     for (size_t i = 0; i < outs->n; i++) {
         const oq_debug_output o = {.name = oq_str_copy(&d->arena, outs->v[i].name),
                                    .state = r->roles.states[i] && r->roles.n_states < outs->n};
@@ -201,25 +201,26 @@ static onq_code open_first(running *r, onq_error *err) {
 /* The others, once the first sample has shown what one adds to the memory. */
 static onq_code open_others(running *r, uint64_t before, onq_error *err) {
     const oq_debug_run *run = r->run;
-    const uint64_t samples = oq_source_count(run->truth_source);
+    const uint64_t samples = oq_source_count(run->float_source);
     const lane *first = &r->lanes[0];
     unsigned n = 1, more = 1;
-    OQ_TRY(oq_flight_decide(r->d->env, r->d->truth, run->jobs, before, run->memory, &n, err));
-    OQ_TRY(oq_flight_decide(r->d->env, r->d->made, run->jobs, before, run->memory, &more, err));
+    OQ_TRY(oq_flight_decide(r->d->env, r->d->flt, run->jobs, before, run->memory, &n, err));
+    OQ_TRY(
+        oq_flight_decide(r->d->env, r->d->quantized, run->jobs, before, run->memory, &more, err));
     n = n < more ? n : more;
     if (samples > 0 && n >= samples) /* the first has run */
         n = samples > 1 ? (unsigned)samples - 1 : 1;
     while (r->n_lanes < n) {
         lane *l = &r->lanes[r->n_lanes++];
         OQ_TRY(begin_lane(r, l, err));
-        OQ_TRY(oq_session_share(first->truth, observer(&l->see[0]), &l->truth, err));
-        OQ_TRY(oq_session_share(first->made, observer(&l->see[1]), &l->made, err));
+        OQ_TRY(oq_session_share(first->flt, observer(&l->see[0]), &l->flt, err));
+        OQ_TRY(oq_session_share(first->quantized, observer(&l->see[1]), &l->quantized, err));
         if (first->fast != NULL)
             OQ_TRY(oq_session_share(first->fast, NULL, &l->fast, err));
     }
     if (n < oq_env_threads(r->d->env)) { /* cores are left to the runtime's threads */
-        oq_session_wake(first->truth);
-        oq_session_wake(first->made);
+        oq_session_wake(first->flt);
+        oq_session_wake(first->quantized);
         if (first->fast != NULL)
             oq_session_wake(first->fast);
     }
@@ -229,8 +230,8 @@ static onq_code open_others(running *r, uint64_t before, onq_error *err) {
 static void close_lanes(running *r) {
     while (r->n_lanes > 0) { /* the first last: the others are shares of it */
         lane *l = &r->lanes[--r->n_lanes];
-        oq_session_close(l->truth);
-        oq_session_close(l->made);
+        oq_session_close(l->flt);
+        oq_session_close(l->quantized);
         oq_session_close(l->fast);
         oq_moments_release(&l->moments);
     }
@@ -243,8 +244,8 @@ static onq_code run_both(const oq_debug *d, lane *l, const oq_sample *a, const o
     bool again = true;
     while (again) {
         oq_moments_begin(&l->moments);
-        OQ_TRY(oq_sample_run(l->made, d->made->path, b, &l->o_made, err));
-        OQ_TRY(oq_sample_run(l->truth, d->truth->path, a, &l->o_truth, err));
+        OQ_TRY(oq_sample_run(l->quantized, d->quantized->path, b, &l->o_quantized, err));
+        OQ_TRY(oq_sample_run(l->flt, d->flt->path, a, &l->o_float, err));
         OQ_TRY(oq_moments_end(&l->moments, &again, err));
     }
     return ONQ_OK;
@@ -255,13 +256,13 @@ static onq_code run_sample(void *ctx, const oq_turn *t, onq_error *err) {
     running *r = ctx;
     const oq_debug *d = r->d;
     lane *l = &r->lanes[t->lane];
-    const oq_sample *made = &t->samples[1];
-    OQ_TRY(run_both(d, l, &t->samples[0], made, err));
+    const oq_sample *quantized = &t->samples[1];
+    OQ_TRY(run_both(d, l, &t->samples[0], quantized, err));
     l->refused.code = ONQ_OK;
     if (l->fast == NULL || t->at >= MAX_KERNEL)
         return ONQ_OK;
     onq_error why = ONQ_ERROR_INIT;
-    const onq_code rc = oq_sample_run(l->fast, d->made->path, made, &l->o_fast, &why);
+    const onq_code rc = oq_sample_run(l->fast, d->quantized->path, quantized, &l->o_fast, &why);
     if (rc == ONQ_E_RUNTIME) {
         l->refused = why;
         l->refused.code = rc;
@@ -310,8 +311,8 @@ static onq_code ask_lanes(void *ctx, uint64_t at, unsigned *n, onq_error *err) {
 
 static onq_code run_all(running *r, onq_error *err) {
     const oq_sweep_model models[] = {
-        {.source = r->run->truth_source, .path = r->d->truth->path},
-        {.source = r->run->made_source, .path = r->d->made->path},
+        {.source = r->run->float_source, .path = r->d->flt->path},
+        {.source = r->run->quantized_source, .path = r->d->quantized->path},
     };
     const oq_sweep sweep = {.env = r->d->env,
                             .models = models,
@@ -354,11 +355,11 @@ static onq_code finish(oq_debug *d, onq_error *err) {
 }
 
 onq_code oq_debug_activations(oq_debug *d, const oq_debug_run *run, onq_error *err) {
-    assert(run->engine != NULL && run->truth_source != NULL && run->made_source != NULL);
+    assert(run->engine != NULL && run->float_source != NULL && run->quantized_source != NULL);
     running r = {.d = d, .run = run};
     onq_code rc = ONQ_OK;
     OQ_GO(oq_pool_new(d->env, &r.pool, err));
-    OQ_GO(oq_moments_watch(d, &r.truth, &r.made, err));
+    OQ_GO(oq_moments_watch(d, &r.flt, &r.quantized, err));
     OQ_GO(open_first(&r, err));
     OQ_GO(run_all(&r, err));
     OQ_GO(finish(d, err));

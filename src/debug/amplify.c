@@ -44,7 +44,7 @@ static void take_rows(tracing *t) {
     const oq_debug *d = t->d;
     for (size_t i = 0; i < d->acts.n; i++) {
         const oq_debug_act *a = &d->acts.v[i];
-        const uint32_t at = a->truth.p != NULL && a->always ? value_at(t, a->truth) : OQ_NO_VALUE;
+        const uint32_t at = a->flt.p != NULL && a->always ? value_at(t, a->flt) : OQ_NO_VALUE;
         if (at == OQ_NO_VALUE || a->cross.n == 0 || isnan(a->xmodel_err))
             continue;
         const double all = ratio(a->xmodel_err);
@@ -143,9 +143,9 @@ static onq_code find(tracing *t, oq_arena *a, oq_amplifiers *out, onq_error *err
 }
 
 onq_code oq_debug_amplifiers(const oq_debug *d, oq_arena *a, oq_amplifiers *out, onq_error *err) {
-    const size_t n = d->truth_index.values.n;
+    const size_t n = d->float_index.values.n;
     tracing t = {.d = d,
-                 .ix = &d->truth_index,
+                 .ix = &d->float_index,
                  .noise = OQ_NEW_ARRAY(a, tensor_noise, n + 1),
                  .in = OQ_NEW_ARRAY(a, double, n + 1),
                  .out = OQ_NEW_ARRAY(a, double, n + 1)};

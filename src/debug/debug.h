@@ -47,7 +47,7 @@ typedef enum oq_debug_layout {
 /* Two histograms over one range; what lies outside counts in the first and last bin. */
 typedef struct oq_debug_hist {
     float lo, hi;
-    uint32_t *truth, *made; /* OQ_DEBUG_BINS each; NULL: not wanted */
+    uint32_t *flt, *quantized; /* OQ_DEBUG_BINS each; NULL: not wanted */
 } oq_debug_hist;
 
 /* Why something is where it is in the ranking. */
@@ -82,11 +82,11 @@ typedef struct oq_debug_verdict {
 } oq_debug_verdict;
 
 typedef struct oq_debug_weight {
-    oq_str name;     /* in the float model */
-    oq_str made;     /* of the quantized initializer */
-    oq_str op, node; /* that uses it */
+    oq_str name;           /* in the float model */
+    oq_str quantized_name; /* of the quantized initializer */
+    oq_str op, node;       /* that uses it */
     oq_debug_layout layout;
-    oq_tensor *truth, *quantized, *scale, *zero; /* zero may be NULL */
+    oq_tensor *flt, *quantized, *scale, *zero; /* zero may be NULL */
     oq_tensor *offsets; /* MatMulNBits: what blocks add beside it, [blocks][N]; or NULL */
     oq_tensor *scale2;  /* of a bias of an integer operator: scale x scale2; or NULL */
     int64_t axis;       /* -1: per tensor */
@@ -127,7 +127,7 @@ typedef struct oq_debug_weight {
 typedef struct oq_debug_act {
     oq_str name;      /* as the reference calls it */
     oq_str pre, post; /* in the quantized model; pre.p == NULL: it has none in float */
-    oq_str truth;     /* in the float model; p == NULL: not found */
+    oq_str flt;       /* in the float model; p == NULL: not found */
     oq_str op;        /* that makes it in the quantized model */
     oq_str node;      /* that makes it in the float model; of an input, that reads it */
     bool integer;     /* post is the integer tensor itself */
@@ -197,9 +197,9 @@ typedef struct oq_debug_worst {
 
 typedef struct oq_debug {
     onq_env *env;
-    oq_model *truth, *made;
+    oq_model *flt, *quantized;
     oq_arena arena;
-    oq_index truth_index, made_index;
+    oq_index float_index, quantized_index;
     OQ_VEC(oq_debug_weight) weights;
     OQ_VEC(oq_debug_act) acts;
     OQ_VEC(oq_debug_unmatched) unmatched;
@@ -224,15 +224,15 @@ typedef struct oq_debug {
 /* How activations are measured. */
 typedef struct oq_debug_run {
     oq_engine *engine;
-    oq_source *truth_source, *made_source; /* the same samples for either model */
-    oq_session_options session;            /* threads, provider and custom operators are taken */
-    const oq_roles *roles; /* of the float model's inputs and outputs; NULL: by their names */
-    bool kernel;           /* also run the quantized model as the runtime optimises it */
-    unsigned jobs;         /* samples at once; 0: as many as there are cores and memory for */
-    uint64_t memory;       /* bytes that samples that run at once may add to those of one */
+    oq_source *float_source, *quantized_source; /* the same samples for either model */
+    oq_session_options session; /* threads, provider and custom operators are taken */
+    const oq_roles *roles;      /* of the float model's inputs and outputs; NULL: by their names */
+    bool kernel;                /* also run the quantized model as the runtime optimises it */
+    unsigned jobs;              /* samples at once; 0: as many as there are cores and memory for */
+    uint64_t memory;            /* bytes that samples that run at once may add to those of one */
 } oq_debug_run;
 
-void oq_debug_init(oq_debug *d, onq_env *env, oq_model *truth, oq_model *made);
+void oq_debug_init(oq_debug *d, onq_env *env, oq_model *flt, oq_model *quantized);
 void oq_debug_release(oq_debug *d);
 onq_code oq_debug_match(oq_debug *d, onq_error *err);
 onq_code oq_debug_weights(oq_debug *d, onq_error *err);
@@ -275,9 +275,9 @@ typedef struct oq_debug_places oq_debug_places;
 onq_code oq_debug_places_build(oq_debug *d, oq_debug_places **out, onq_error *err);
 /* p == NULL: none. */
 oq_str oq_debug_place_of(const oq_debug_places *p, oq_str made_name);
-/* Fills w->truth and its name from the node at the same place as `user`, which reads `used`; leaves
+/* Fills w->flt and its name from the node at the same place as `user`, which reads `used`; leaves
  * them NULL if there is no such node (folded.c). */
-void oq_debug_truth_by_place(const oq_debug *d, const oq_debug_places *p, const oq_node *user,
+void oq_debug_float_by_place(const oq_debug *d, const oq_debug_places *p, const oq_node *user,
                              oq_str used, oq_debug_weight *w);
 /* Matches the weights (match_weights.c) and the activations (match.c). */
 onq_code oq_debug_match_weights(oq_debug *d, const oq_debug_places *p, onq_error *err);

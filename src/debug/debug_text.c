@@ -50,7 +50,7 @@ static void weight_json(oq_jw *w, const oq_debug_weight *x) {
         oq_jw_int(w, "axis", x->axis);
     if (x->block > 0)
         oq_jw_uint(w, "block_size", x->block);
-    oq_jw_str(w, "quantized", x->made);
+    oq_jw_str(w, "quantized", x->quantized_name);
     oq_jw_str(w, "op_type", x->op);
     oq_jw_str(w, "node", x->node);
     if (x->n_channels > 0) {
@@ -101,8 +101,8 @@ static void act_json(oq_jw *w, const oq_debug_act *a) {
         oq_jw_real(w, "qdq_err_without_mask", oq_sums_sqnr(&a->rest_qdq));
     if (a->rest_cross.n > 0)
         oq_jw_real(w, "xmodel_err_without_mask", oq_sums_sqnr(&a->rest_cross));
-    if (a->by_place && a->truth.p != NULL)
-        oq_jw_str(w, "float_tensor", a->truth);
+    if (a->by_place && a->flt.p != NULL)
+        oq_jw_str(w, "float_tensor", a->flt);
     verdict_json(w, &a->verdict);
     oq_jw_end_object(w);
 }

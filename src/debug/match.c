@@ -12,10 +12,12 @@
 #include "onnx/operators.h"
 #include "onnx/tensor.h"
 
-void oq_debug_init(oq_debug *d, onq_env *env, oq_model *truth, oq_model *made) {
-    assert(truth != NULL && made != NULL);
-    *d = (oq_debug){
-        .env = env, .truth = truth, .made = made, .cpu_saturates = oq_debug_sums_saturate_here()};
+void oq_debug_init(oq_debug *d, onq_env *env, oq_model *flt, oq_model *quantized) {
+    assert(flt != NULL && quantized != NULL);
+    *d = (oq_debug){.env = env,
+                    .flt = flt,
+                    .quantized = quantized,
+                    .cpu_saturates = oq_debug_sums_saturate_here()};
     oq_arena_init(&d->arena, &env->alloc);
 }
 
@@ -63,12 +65,12 @@ onq_code oq_debug_leave(oq_debug *d, oq_str name, bool weight, const char *why, 
 static onq_code read_params(oq_debug *d, oq_debug_act *a, const oq_node *n, size_t scale_at,
                             size_t zero_at, bool *known, onq_error *err) {
     *known = false;
-    oq_tensor *scale = oq_index_init(&d->made_index, oq_node_input(n, scale_at));
-    oq_tensor *zero = oq_index_init(&d->made_index, oq_node_input(n, zero_at));
+    oq_tensor *scale = oq_index_init(&d->quantized_index, oq_node_input(n, scale_at));
+    oq_tensor *zero = oq_index_init(&d->quantized_index, oq_node_input(n, zero_at));
     if (scale == NULL || !oq_dtype_is_float(scale->data_type.v))
         return ONQ_OK;
     size_t n_scale = 0;
-    OQ_TRY(oq_tensor_floats(d->made, scale, &d->arena, &a->scale, &n_scale, err));
+    OQ_TRY(oq_tensor_floats(d->quantized, scale, &d->arena, &a->scale, &n_scale, err));
     a->n_params = n_scale;
     a->zero = OQ_NEW_ARRAY(&d->arena, int32_t, n_scale + 1);
     OQ_TRY_ALLOC(a->zero != NULL, err);
@@ -82,7 +84,7 @@ static onq_code read_params(oq_debug *d, oq_debug_act *a, const oq_node *n, size
     if (zero != NULL && info->cls != OQ_CLASS_REAL) {
         int64_t *z = NULL;
         size_t n_zero = 0;
-        OQ_TRY(oq_tensor_i64s(d->made, zero, &d->arena, &z, &n_zero, err));
+        OQ_TRY(oq_tensor_i64s(d->quantized, zero, &d->arena, &z, &n_zero, err));
         for (size_t i = 0; i < n_scale && n_zero > 0; i++)
             a->zero[i] = (int32_t)z[i < n_zero ? i : 0];
     }
@@ -100,23 +102,15 @@ static onq_code read_params(oq_debug *d, oq_debug_act *a, const oq_node *n, size
 
 /* ---- pairs ---- */
 
-static bool strip(oq_str s, const char *suffix, oq_str *out) {
-    const oq_str x = oq_str_of(suffix);
-    if (!oq_str_ends(s, x))
-        return false;
-    *out = (oq_str){s.p, s.n - x.n};
-    return true;
-}
-
 /* The name the reference gives the pair; by_rule says whether it would. */
 static oq_str pair_name(oq_str pre, oq_str post, bool *by_rule) {
-    oq_str base;
+    oq_str before = pre, after = post;
     *by_rule = true;
-    if (strip(pre, "_QuantizeLinear_Input", &base) && oq_str_eq(base, post))
+    if (oq_str_cut_end(&before, "_QuantizeLinear_Input") && oq_str_eq(before, post))
         return post;
-    if (strip(post, "_DequantizeLinear_Output", &base) && oq_str_eq(base, pre))
-        return pre;
-    if (strip(post, "_DequantizeLinear_Output_1", &base) && oq_str_eq(base, pre))
+    if ((oq_str_cut_end(&after, "_DequantizeLinear_Output") ||
+         oq_str_cut_end(&after, "_DequantizeLinear_Output_1")) &&
+        oq_str_eq(after, pre))
         return pre;
     *by_rule = false;
     return pre;
@@ -128,15 +122,15 @@ static bool is_real_value(const oq_index *ix, oq_str name) {
 }
 
 /* The tensor of the float model: of that name, else at that place. */
-static void find_truth(const oq_debug *d, const oq_debug_places *p, oq_debug_act *a) {
+static void find_float(const oq_debug *d, const oq_debug_places *p, oq_debug_act *a) {
     oq_str at = a->name;
-    if (!is_real_value(&d->truth_index, at)) {
+    if (!is_real_value(&d->float_index, at)) {
         at = p != NULL ? oq_debug_place_of(p, a->pre.p != NULL ? a->pre : a->post)
                        : (oq_str){NULL, 0};
         a->by_place = true;
     }
-    if (at.p != NULL && is_real_value(&d->truth_index, at))
-        a->truth = at;
+    if (at.p != NULL && is_real_value(&d->float_index, at))
+        a->flt = at;
 }
 
 /* True if a node of that operator makes the tensor. */
@@ -150,22 +144,22 @@ static bool maker_is(const oq_index *ix, oq_str name, oq_str op) {
 static onq_code step_over_clips(oq_debug *d, oq_debug_act *a, onq_error *err) {
     /* So does a pair whose range begins at 0; but in the main graph the reference compares what
      * goes in, and its figure is kept. */
-    const bool cuts = a->n_params == 1 && a->q_lo >= 0 && d->made_index.parent != NULL;
+    const bool cuts = a->n_params == 1 && a->q_lo >= 0 && d->quantized_index.parent != NULL;
     const bool absorbs = a->integer && a->pre.p == NULL;
     for (unsigned steps = 0; steps < 4 && (absorbs || cuts); steps++) {
-        const oq_value *v = a->truth.p != NULL ? oq_index_find(&d->truth_index, a->truth) : NULL;
+        const oq_value *v = a->flt.p != NULL ? oq_index_find(&d->float_index, a->flt) : NULL;
         if (v == NULL || v->uses.n != 1 || v->is_output || v->uses.v[0].slot != 0)
             break;
-        const oq_node *clip = d->truth_index.graph->node.v[v->uses.v[0].node];
+        const oq_node *clip = d->float_index.graph->node.v[v->uses.v[0].node];
         if (!oq_op_traits_of(clip->op_type)->clips || clip->output.n == 0)
             break;
         const oq_str out = clip->output.v[0];
         const oq_str quantized = oq_str_cat(&d->arena, out, OQ_S("_quantized"));
         OQ_TRY_ALLOC(quantized.p != NULL, err);
-        if (!cuts && (maker_is(&d->made_index, out, clip->op_type) ||
-                      is_real_value(&d->made_index, quantized)))
+        if (!cuts && (maker_is(&d->quantized_index, out, clip->op_type) ||
+                      is_real_value(&d->quantized_index, quantized)))
             break;
-        a->truth = out;
+        a->flt = out;
         a->by_place = true;
     }
     return ONQ_OK;
@@ -194,12 +188,12 @@ static onq_code add_act(oq_debug *d, oq_map *names, const oq_debug_places *p, oq
     a->lo = INFINITY;
     a->hi = -INFINITY;
     set_mask(a);
-    a->always = d->made_index.parent == NULL;
-    find_truth(d, p, a);
+    a->always = d->quantized_index.parent == NULL;
+    find_float(d, p, a);
     OQ_TRY(step_over_clips(d, a, err));
-    a->node = a->truth.p != NULL ? node_of(&d->truth_index, a->truth)
-                                 : node_of(&d->made_index, a->pre.p != NULL ? a->pre : a->post);
-    if (a->truth.p == NULL) {
+    a->node = a->flt.p != NULL ? node_of(&d->float_index, a->flt)
+                               : node_of(&d->quantized_index, a->pre.p != NULL ? a->pre : a->post);
+    if (a->flt.p == NULL) {
         OQ_TRY(oq_debug_leave(d, a->name, false,
                               "the float model has no tensor of that name or at that place", err));
         if (a->pre.p == NULL)
@@ -217,7 +211,7 @@ static oq_str maker_op(const oq_index *ix, oq_str name) {
 
 static onq_code match_pair(oq_debug *d, oq_map *names, const oq_debug_places *p, uint32_t i,
                            bool ruled, onq_error *err) {
-    const oq_index *ix = &d->made_index;
+    const oq_index *ix = &d->quantized_index;
     const oq_node *dq = ix->graph->node.v[i];
     if (!oq_node_is_dequantize(dq) || dq->input.n < 2 || dq->output.n < 1)
         return ONQ_OK;
@@ -306,7 +300,7 @@ static bool has_pair(const oq_index *ix, const oq_node *q) {
 
 static onq_code match_integer(oq_debug *d, oq_map *names, const oq_debug_places *p, uint32_t i,
                               onq_error *err) {
-    const oq_index *ix = &d->made_index;
+    const oq_index *ix = &d->quantized_index;
     const oq_node *n = ix->graph->node.v[i];
     const out_row *row = out_row_of(n);
     if (row == NULL || n->output.n < 1 || n->output.v[0].n == 0)
@@ -319,7 +313,7 @@ static onq_code match_integer(oq_debug *d, oq_map *names, const oq_debug_places 
         return ONQ_OK;
     oq_debug_act a = {.post = n->output.v[0], .integer = true, .position = i, .op = n->op_type};
     a.name = a.post;
-    strip(a.post, "_quantized", &a.name);
+    (void)oq_str_cut_end(&a.name, "_quantized");
     if (is_q) {
         a.pre = a.name = n->input.v[0];
         a.op = maker_op(ix, a.pre);
@@ -340,7 +334,7 @@ static onq_code match_graph(oq_debug *d, oq_map *names, onq_error *err) {
     oq_debug_places *p = NULL;
     OQ_TRY(oq_debug_places_build(d, &p, err));
     OQ_TRY(oq_debug_match_weights(d, p, err));
-    const size_t n = d->made_index.graph->node.n;
+    const size_t n = d->quantized_index.graph->node.n;
     for (uint32_t i = 0; i < n; i++)
         OQ_TRY(match_pair(d, names, p, i, true, err));
     for (uint32_t i = 0; i < n; i++)
@@ -354,43 +348,43 @@ static onq_code match_inner(oq_debug *d, oq_map *names, size_t depth, onq_error 
 
 /* The bodies of an If, Loop or Scan, each with the one of the same attribute in the float model.
  * The indices are about the bodies while they are matched. */
-static onq_code match_bodies(oq_debug *d, oq_map *names, const oq_node *made, const oq_node *truth,
-                             size_t depth, onq_error *err) {
+static onq_code match_bodies(oq_debug *d, oq_map *names, const oq_node *quantized,
+                             const oq_node *flt, size_t depth, onq_error *err) {
     oq_index *around = OQ_NEW_ARRAY(&d->arena, oq_index, 2);
     onq_code rc = ONQ_OK;
     OQ_TRY_ALLOC(around != NULL, err);
-    around[0] = d->made_index;
-    around[1] = d->truth_index;
-    for (size_t k = 0; rc == ONQ_OK && k < made->attribute.n; k++) {
-        const oq_attribute *a = made->attribute.v[k];
+    around[0] = d->quantized_index;
+    around[1] = d->float_index;
+    for (size_t k = 0; rc == ONQ_OK && k < quantized->attribute.n; k++) {
+        const oq_attribute *a = quantized->attribute.v[k];
         const char *name = oq_str_cstr(&d->arena, a->name);
-        const oq_attribute *b = name != NULL ? oq_attr_find(truth, name) : NULL;
+        const oq_attribute *b = name != NULL ? oq_attr_find(flt, name) : NULL;
         if (a->g == NULL || b == NULL || b->g == NULL)
             continue;
-        rc = oq_index_build(&d->made_index, &d->arena, a->g, &around[0], err);
+        rc = oq_index_build(&d->quantized_index, &d->arena, a->g, &around[0], err);
         if (rc == ONQ_OK)
-            rc = oq_index_build(&d->truth_index, &d->arena, b->g, &around[1], err);
+            rc = oq_index_build(&d->float_index, &d->arena, b->g, &around[1], err);
         if (rc == ONQ_OK)
             rc = match_graph(d, names, err);
         if (rc == ONQ_OK)
             rc = match_inner(d, names, depth + 1, err);
-        d->made_index = around[0];
-        d->truth_index = around[1];
+        d->quantized_index = around[0];
+        d->float_index = around[1];
     }
     return rc;
 }
 
 static onq_code match_inner(oq_debug *d, oq_map *names, size_t depth, onq_error *err) {
-    const oq_graph *g = d->made_index.graph;
+    const oq_graph *g = d->quantized_index.graph;
     if (depth >= OQ_MAX_GRAPH_DEPTH)
         return oq_fail(err, ONQ_E_LIMIT, "graphs are nested too deeply");
     for (size_t i = 0; i < g->node.n; i++) {
         const oq_node *n = g->node.v[i];
         oq_graph_cursor at = {0};
-        const oq_node *truth =
-            n->output.n > 0 ? oq_index_producer(&d->truth_index, n->output.v[0]) : NULL;
-        if (truth != NULL && oq_node_next_graph(n, &at) != NULL)
-            OQ_TRY(match_bodies(d, names, n, truth, depth, err));
+        const oq_node *flt =
+            n->output.n > 0 ? oq_index_producer(&d->float_index, n->output.v[0]) : NULL;
+        if (flt != NULL && oq_node_next_graph(n, &at) != NULL)
+            OQ_TRY(match_bodies(d, names, n, flt, depth, err));
     }
     return ONQ_OK;
 }
@@ -399,8 +393,8 @@ onq_code oq_debug_match(oq_debug *d, onq_error *err) {
     assert(d->weights.n == 0 && d->acts.n == 0 && "matched once");
     oq_map names;
     oq_map_init(&names, &d->arena);
-    OQ_TRY(oq_index_build(&d->truth_index, &d->arena, d->truth->proto->graph, NULL, err));
-    OQ_TRY(oq_index_build(&d->made_index, &d->arena, d->made->proto->graph, NULL, err));
+    OQ_TRY(oq_index_build(&d->float_index, &d->arena, d->flt->proto->graph, NULL, err));
+    OQ_TRY(oq_index_build(&d->quantized_index, &d->arena, d->quantized->proto->graph, NULL, err));
     OQ_TRY(match_graph(d, &names, err));
     return match_inner(d, &names, 0, err);
 }

@@ -19,7 +19,7 @@ typedef struct mark {
 
 struct oq_debug_places {
     const oq_debug *d;
-    oq_str *truth; /* by value of the quantized model's index */
+    oq_str *flt; /* by value of the quantized model's index */
 };
 
 #define CONSTANT 0u /* the hash of what no input reaches */
@@ -127,37 +127,38 @@ static oq_str op_of(const oq_index *ix, const mark *m) {
 }
 
 /* Marks of one hash, `a` in the float graph and `b` in the other. */
-static void join_run(oq_debug_places *p, const mark *truth, size_t a, const mark *made, size_t b) {
-    const oq_index *tx = &p->d->truth_index, *mx = &p->d->made_index;
+static void join_run(oq_debug_places *p, const mark *flt, size_t a, const mark *quantized,
+                     size_t b) {
+    const oq_index *tx = &p->d->float_index, *mx = &p->d->quantized_index;
     size_t next = 0;
     for (size_t k = 0; a == b && k < b; k++)
-        p->truth[made[k].value] = tx->values.v[truth[k].value].name;
+        p->flt[quantized[k].value] = tx->values.v[flt[k].value].name;
     if (a <= b)
         return;
     /* Some of the float graph's are gone: by operator in order, and the last matches the
      * last. */
     for (size_t k = 0; k + 1 < b; k++) {
         size_t at = next;
-        while (at < a && !oq_str_eq(op_of(tx, &truth[at]), op_of(mx, &made[k])))
+        while (at < a && !oq_str_eq(op_of(tx, &flt[at]), op_of(mx, &quantized[k])))
             at++;
         if (at == a)
             continue;
-        p->truth[made[k].value] = tx->values.v[truth[at].value].name;
+        p->flt[quantized[k].value] = tx->values.v[flt[at].value].name;
         next = at + 1;
     }
-    p->truth[made[b - 1].value] = tx->values.v[truth[a - 1].value].name;
+    p->flt[quantized[b - 1].value] = tx->values.v[flt[a - 1].value].name;
 }
 
-static void join(oq_debug_places *p, const mark *truth, size_t n_truth, const mark *made,
-                 size_t n_made) {
+static void join(oq_debug_places *p, const mark *flt, size_t n_float, const mark *quantized,
+                 size_t n_quantized) {
     size_t i = 0, j = 0;
-    while (i < n_truth && j < n_made) {
-        if (truth[i].hash != made[j].hash) {
-            *(truth[i].hash < made[j].hash ? &i : &j) += 1;
+    while (i < n_float && j < n_quantized) {
+        if (flt[i].hash != quantized[j].hash) {
+            *(flt[i].hash < quantized[j].hash ? &i : &j) += 1;
             continue;
         }
-        const size_t a = run_length(truth, n_truth, i), b = run_length(made, n_made, j);
-        join_run(p, truth + i, a, made + j, b);
+        const size_t a = run_length(flt, n_float, i), b = run_length(quantized, n_quantized, j);
+        join_run(p, flt + i, a, quantized + j, b);
         i += a;
         j += b;
     }
@@ -166,17 +167,17 @@ static void join(oq_debug_places *p, const mark *truth, size_t n_truth, const ma
 onq_code oq_debug_places_build(oq_debug *d, oq_debug_places **out, onq_error *err) {
     oq_arena scratch;
     oq_arena_init(&scratch, &d->env->alloc);
-    mark *truth = NULL, *made = NULL;
-    size_t n_truth = 0, n_made = 0;
+    mark *flt = NULL, *quantized = NULL;
+    size_t n_float = 0, n_quantized = 0;
     onq_code rc = ONQ_OK;
     oq_debug_places *p = OQ_NEW(&d->arena, oq_debug_places);
     if (p != NULL)
-        p->truth = OQ_NEW_ARRAY(&d->arena, oq_str, d->made_index.values.n + 1);
-    OQ_TRY_ALLOC(p != NULL && p->truth != NULL, err);
+        p->flt = OQ_NEW_ARRAY(&d->arena, oq_str, d->quantized_index.values.n + 1);
+    OQ_TRY_ALLOC(p != NULL && p->flt != NULL, err);
     p->d = d;
-    OQ_GO(mark_graph(&scratch, &d->truth_index, &truth, &n_truth, err));
-    OQ_GO(mark_graph(&scratch, &d->made_index, &made, &n_made, err));
-    join(p, truth, n_truth, made, n_made);
+    OQ_GO(mark_graph(&scratch, &d->float_index, &flt, &n_float, err));
+    OQ_GO(mark_graph(&scratch, &d->quantized_index, &quantized, &n_quantized, err));
+    join(p, flt, n_float, quantized, n_quantized);
     *out = p;
 done:
     oq_arena_release(&scratch);
@@ -184,12 +185,12 @@ done:
 }
 
 oq_str oq_debug_place_of(const oq_debug_places *p, oq_str made_name) {
-    const oq_index *ix = &p->d->made_index;
+    const oq_index *ix = &p->d->quantized_index;
     for (size_t steps = 0; steps < 4; steps++) {
         const oq_value *v = oq_index_find(ix, made_name);
         if (v == NULL)
             break;
-        const oq_str at = p->truth[v - ix->values.v];
+        const oq_str at = p->flt[v - ix->values.v];
         const oq_node *n = oq_value_node(ix, v);
         if (at.p != NULL || n == NULL || !oq_node_is_pair(n) || n->input.n == 0)
             return at;

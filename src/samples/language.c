@@ -97,18 +97,10 @@ typedef struct row {
     bool broken; /* NaN */
 } row;
 
-static double value(const oq_datum *d, uint64_t i) {
-    float f;
-    if (d->dtype != OQ_FLOAT)
-        return oq_raw_get_real(d->dtype, d->data, i);
-    memcpy(&f, (const uint8_t *)d->data + i * sizeof f, sizeof f);
-    return (double)f;
-}
-
 static row read_row(const oq_datum *d, uint64_t from, uint64_t n) {
     row r = {.of = d, .from = from, .most = -INFINITY};
     for (uint64_t i = 0; i < n; i++) {
-        const double x = value(d, from + i);
+        const double x = oq_datum_real(d, from + i);
         r.broken |= isnan(x) || x == (double)INFINITY;
         if (x > r.most) {
             r.most = x;
@@ -117,7 +109,7 @@ static row read_row(const oq_datum *d, uint64_t from, uint64_t n) {
     }
     double sum = 0;
     for (uint64_t i = 0; !r.broken && i < n; i++)
-        sum += exp(value(d, from + i) - r.most);
+        sum += exp(oq_datum_real(d, from + i) - r.most);
     r.log_sum = r.most + log(sum);
     return r;
 }
@@ -126,9 +118,9 @@ static row read_row(const oq_datum *d, uint64_t from, uint64_t n) {
 static double divergence(const row *p, const row *q, uint64_t n) {
     double sum = 0;
     for (uint64_t i = 0; i < n; i++) {
-        const double x = value(p->of, p->from + i) - p->log_sum;
+        const double x = oq_datum_real(p->of, p->from + i) - p->log_sum;
         if (x > -(double)INFINITY)
-            sum += exp(x) * (x - (value(q->of, q->from + i) - q->log_sum));
+            sum += exp(x) * (x - (oq_datum_real(q->of, q->from + i) - q->log_sum));
     }
     return sum > 0 ? sum : 0; /* rounding */
 }
@@ -140,30 +132,30 @@ typedef struct place {
     int64_t next;             /* the token that follows; -1: not known */
 } place;
 
-static void compare(oq_lm_score *s, const row *truth, const row *r, uint64_t n) {
-    const double kl = truth->broken || r->broken ? (double)NAN : divergence(truth, r, n);
-    if (truth->broken) /* nothing to agree with */
+static void compare(oq_lm_score *s, const row *flt, const row *r, uint64_t n) {
+    const double kl = flt->broken || r->broken ? (double)NAN : divergence(flt, r, n);
+    if (flt->broken) /* nothing to agree with */
         return;
     s->wrecked |= !isfinite(kl);
     s->rows++;
-    s->same += truth->top == r->top;
+    s->same += flt->top == r->top;
     s->kl += kl;
     s->kl_squares += kl * kl;
 }
 
-static void predict(oq_lm_score *s, const row *truth, const row *r, int64_t next) {
+static void predict(oq_lm_score *s, const row *flt, const row *r, int64_t next) {
     s->predictions++;
-    s->loss += r->log_sum - value(r->of, r->from + (uint64_t)next);
-    if (truth != NULL)
-        s->loss_truth += truth->log_sum - value(truth->of, truth->from + (uint64_t)next);
+    s->loss += r->log_sum - oq_datum_real(r->of, r->from + (uint64_t)next);
+    if (flt != NULL)
+        s->loss_float += flt->log_sum - oq_datum_real(flt->of, flt->from + (uint64_t)next);
 }
 
-static void add_row(oq_lm_score *s, const place *at, const row *truth, const row *r, uint64_t n) {
-    if (truth != NULL)
-        compare(s, truth, r, n);
+static void add_row(oq_lm_score *s, const place *at, const row *flt, const row *r, uint64_t n) {
+    if (flt != NULL)
+        compare(s, flt, r, n);
     if (at->next >= 0 && (uint64_t)at->next < n)
-        predict(s, truth, r, at->next);
-    s->wrecked |= r->broken && (truth == NULL || !truth->broken);
+        predict(s, flt, r, at->next);
+    s->wrecked |= r->broken && (flt == NULL || !flt->broken);
 }
 
 static bool is_masked(const oq_lm_text *t, uint64_t batch, uint64_t i, uint64_t length) {
@@ -188,16 +180,16 @@ static int64_t following(const oq_lm_text *t, uint64_t batch, uint64_t i, uint64
     return oq_raw_get_int(t->next->dtype, t->next->data, batch * (uint64_t)t->next->dims[1]);
 }
 
-static bool is_comparable(const oq_datum *truth, const oq_datum *logits) {
+static bool is_comparable(const oq_datum *flt, const oq_datum *logits) {
     return logits->kind == OQ_DATUM_TENSOR && oq_dtype_is_float(logits->dtype) &&
            logits->rank >= 1 &&
-           (truth == NULL || (truth->kind == OQ_DATUM_TENSOR && oq_dtype_is_float(truth->dtype) &&
-                              oq_datum_same_dims(truth, logits)));
+           (flt == NULL || (flt->kind == OQ_DATUM_TENSOR && oq_dtype_is_float(flt->dtype) &&
+                            oq_datum_same_dims(flt, logits)));
 }
 
-void oq_lm_add(oq_lm_score *s, const oq_lm_text *text, const oq_datum *truth,
+void oq_lm_add(oq_lm_score *s, const oq_lm_text *text, const oq_datum *flt,
                const oq_datum *logits) {
-    if (!is_comparable(truth, logits)) {
+    if (!is_comparable(flt, logits)) {
         s->differs = true;
         return;
     }
@@ -216,22 +208,22 @@ void oq_lm_add(oq_lm_score *s, const oq_lm_text *text, const oq_datum *truth,
         }
         row t = {0};
         const row r = read_row(logits, i * n, n);
-        if (truth != NULL)
-            t = read_row(truth, i * n, n);
-        add_row(s, &at, truth != NULL ? &t : NULL, &r, n);
+        if (flt != NULL)
+            t = read_row(flt, i * n, n);
+        add_row(s, &at, flt != NULL ? &t : NULL, &r, n);
         if (s->by_position != NULL && at.position < s->n_positions)
-            add_row(&s->by_position[at.position], &at, truth != NULL ? &t : NULL, &r, n);
+            add_row(&s->by_position[at.position], &at, flt != NULL ? &t : NULL, &r, n);
     }
 }
 
-void oq_lm_follow(oq_lm_score *s, const oq_datum *ids, const oq_datum *truth,
+void oq_lm_follow(oq_lm_score *s, const oq_datum *ids, const oq_datum *flt,
                   const oq_datum *logits) {
-    if (!is_text(ids) || ids->dims[1] < 1 || !is_comparable(truth, logits) || logits->rank != 2)
+    if (!is_text(ids) || ids->dims[1] < 1 || !is_comparable(flt, logits) || logits->rank != 2)
         return;
     const uint64_t n = (uint64_t)logits->dims[1];
     for (uint64_t b = 0; b < (uint64_t)logits->dims[0] && b < (uint64_t)ids->dims[0]; b++) {
         const int64_t next = oq_raw_get_int(ids->dtype, ids->data, b * (uint64_t)ids->dims[1]);
-        const row t = read_row(truth, b * n, n), r = read_row(logits, b * n, n);
+        const row t = read_row(flt, b * n, n), r = read_row(logits, b * n, n);
         if (next >= 0 && (uint64_t)next < n)
             predict(s, &t, &r, next);
     }
@@ -269,7 +261,7 @@ void oq_lm_join(oq_lm_score *s, const oq_lm_score *other) {
     s->kl += other->kl;
     s->kl_squares += other->kl_squares;
     s->predictions += other->predictions;
-    s->loss_truth += other->loss_truth;
+    s->loss_float += other->loss_float;
     s->loss += other->loss;
     s->differs |= other->differs;
     s->wrecked |= other->wrecked;
@@ -289,10 +281,10 @@ double oq_lm_perplexity(const oq_lm_score *s) {
     return s->predictions > 0 ? exp(s->loss / (double)s->predictions) : (double)NAN;
 }
 
-double oq_lm_perplexity_truth(const oq_lm_score *s) {
-    return s->predictions > 0 ? exp(s->loss_truth / (double)s->predictions) : (double)NAN;
+double oq_lm_perplexity_float(const oq_lm_score *s) {
+    return s->predictions > 0 ? exp(s->loss_float / (double)s->predictions) : (double)NAN;
 }
 
 double oq_lm_perplexity_rise(const oq_lm_score *s) {
-    return 100 * (oq_lm_perplexity(s) / oq_lm_perplexity_truth(s) - 1);
+    return 100 * (oq_lm_perplexity(s) / oq_lm_perplexity_float(s) - 1);
 }

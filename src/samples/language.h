@@ -10,7 +10,7 @@
  *
  *     OQ_TRY(oq_roles_find(&arena, &session->inputs, &session->outputs, &roles, err));
  *     if (roles.language.is)
- *         oq_lm_add(&score, &(oq_lm_text){.ids = &sample->inputs[roles.language.ids]}, truth, logits);
+ *         oq_lm_add(&score, &(oq_lm_text){.ids = &sample->inputs[roles.language.ids]}, flt, logits);
  */
 #pragma once
 
@@ -60,7 +60,7 @@ struct oq_lm_score {
     uint64_t rows, same;      /* compared; with the same token in front */
     double kl, kl_squares;    /* sums over rows */
     uint64_t predictions;     /* tokens of the text that a row predicted */
-    double loss_truth, loss;  /* sums of -log of the probability of that token */
+    double loss_float, loss;  /* sums of -log of the probability of that token */
     bool differs;             /* types or shapes did not match: not compared */
     bool wrecked;             /* NaN, or a probability of 0 where the first model has more */
     oq_lm_score *by_position; /* or NULL: the same by the place in the sequence ... */
@@ -68,16 +68,14 @@ struct oq_lm_score {
 };
 
 /* Adds the logits of one run: [batch, rows, vocabulary], or [batch, vocabulary] of the last token;
- * rows are those of the last tokens of the text. `truth` may be NULL: then only the perplexity of
+ * rows are those of the last tokens of the text. `flt` may be NULL: then only the perplexity of
  * `logits` is added. Rows of padding do not count. */
-void oq_lm_add(oq_lm_score *s, const oq_lm_text *text, const oq_datum *truth,
-               const oq_datum *logits);
+void oq_lm_add(oq_lm_score *s, const oq_lm_text *text, const oq_datum *flt, const oq_datum *logits);
 
 /* The same for the rows after the last tokens of a step, once the step that follows says which token
- * it was: adds the predictions. `truth` and `logits` are [batch, vocabulary], the first tokens of
+ * it was: adds the predictions. `flt` and `logits` are [batch, vocabulary], the first tokens of
  * `ids` follow. */
-void oq_lm_follow(oq_lm_score *s, const oq_datum *ids, const oq_datum *truth,
-                  const oq_datum *logits);
+void oq_lm_follow(oq_lm_score *s, const oq_datum *ids, const oq_datum *flt, const oq_datum *logits);
 /* Those rows, copied: [batch, vocabulary]; of kind NONE where `logits` has none. */
 onq_code oq_lm_last_rows(oq_arena *a, const oq_datum *logits, oq_datum *out, onq_error *err);
 /* Adds sums; those by position are left alone. */
@@ -87,6 +85,6 @@ void oq_lm_join(oq_lm_score *s, const oq_lm_score *other);
 double oq_lm_kl(const oq_lm_score *s);
 double oq_lm_top1(const oq_lm_score *s); /* fraction */
 double oq_lm_perplexity(const oq_lm_score *s);
-double oq_lm_perplexity_truth(const oq_lm_score *s);
+double oq_lm_perplexity_float(const oq_lm_score *s);
 /* How much larger the second model's perplexity is than the first one's, in percent. */
 double oq_lm_perplexity_rise(const oq_lm_score *s);

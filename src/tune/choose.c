@@ -14,11 +14,11 @@ onq_code oq_target_read(oq_str text, oq_target *out, onq_error *err) {
     const char *is = memchr(text.p, '=', text.n);
     const oq_str name = {text.p, is != NULL ? (size_t)(is - text.p) : 0};
     if (is == NULL || !oq_metric_find(name, &out->metric))
-        return oq_fail(
-            err, ONQ_E_OPTION,
-            "--target: '%.*s' is not METRIC=VALUE with agreement, sample_agreement, "
-            "sqnr, cosine, neighbours, iou, kl, perplexity_rise, accuracy_drop or metric",
-            OQ_STR(text));
+        return oq_fail(err, ONQ_E_OPTION,
+                       "--target: '%.*s' is not METRIC=VALUE with agreement, sample_agreement, "
+                       "sqnr, cosine, neighbours, iou, detections, kl, perplexity_rise, "
+                       "accuracy_drop or metric",
+                       OQ_STR(text));
     if (!oq_real_read(is + 1, &out->value))
         return oq_fail(err, ONQ_E_OPTION, "--target: '%s' is not a number", is + 1);
     const oq_metric_info *m = oq_metric_of(out->metric);
@@ -63,6 +63,9 @@ PART(sequences_of, v->sequences)
 PART(broken_of, v->broken)
 PART(divergence_of, v->text.wrecked || v->text.differs ? INFINITY : v->text.kl)
 PART(predictions_of, v->text.rows)
+PART(floats_of, v->detected.flt)
+PART(boxes_of, v->detected.both)
+PART(apart_of, v->detected.apart)
 
 static bool noise_is_lost(double db, const oq_scoring *some, const oq_scoring *whole) {
     for (size_t k = 0; k < some->n_outputs; k++) {
@@ -84,6 +87,10 @@ static bool is_lost(const oq_target *x, const oq_scoring *some, const oq_scoring
         return noise_is_lost(x->value, some, whole);
     case OQ_METRIC_KL:
         return sum_of(some, divergence_of) > x->value * sum_of(whole, predictions_of);
+    case OQ_METRIC_DETECTIONS: /* the other samples may have all that float has, and no more */
+        return sum_of(some, apart_of) >
+               (1 - x->value / 100) *
+                   (sum_of(some, boxes_of) + sum_of(whole, boxes_of) - 2 * sum_of(some, floats_of));
     case OQ_METRIC_COSINE:
     case OQ_METRIC_NEIGHBOURS:
     case OQ_METRIC_IOU:
@@ -100,6 +107,17 @@ bool oq_targets_are_lost(const oq_targets *t, const oq_scoring *some, const oq_s
     for (size_t i = 0; i < t->n; i++)
         if (is_lost(&t->v[i], some, whole))
             return true;
+    return false;
+}
+
+bool oq_targets_are_missed(const oq_targets *t, const oq_score *s) {
+    for (size_t i = 0; i < t->n; i++) {
+        const oq_target *x = &t->v[i];
+        const oq_figure *f = &s->figures[x->metric];
+        const double best = 2 * f->value - f->bound; /* as far above as the bound is below */
+        if (isfinite(best) && (oq_metric_of(x->metric)->less ? best > x->value : best < x->value))
+            return true;
+    }
     return false;
 }
 

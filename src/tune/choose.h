@@ -63,6 +63,9 @@ bool oq_targets_hold(const oq_targets *t, const oq_score *s);
 /* True if some samples lost more than the targets allow all of them to lose: no other sample can
  * make up for it. `whole` is float beside itself on all samples. */
 bool oq_targets_are_lost(const oq_targets *t, const oq_scoring *some, const oq_scoring *whole);
+/* True if the figures miss a target by more than their bounds leave open: more samples like these
+ * would not reach it. */
+bool oq_targets_are_missed(const oq_targets *t, const oq_score *s);
 /* How many samples like these would let the bounds reach the targets; 0: the figures do not reach
  * them, and no number would. */
 uint64_t oq_samples_needed(const oq_targets *t, const oq_score *s);

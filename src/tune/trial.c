@@ -56,7 +56,7 @@ static bool has_room(void *ctx, uint64_t at) {
     return f->t->all.n == 0 || f->t->arena.used < f->memory;
 }
 
-static onq_code run_truth(void *ctx, const oq_turn *turn, onq_error *err) {
+static onq_code run_float(void *ctx, const oq_turn *turn, onq_error *err) {
     const filling *f = ctx;
     const double begin = oq_seconds();
     OQ_TRY(oq_turn_run(turn, err));
@@ -91,14 +91,14 @@ static double signal_of(const oq_trials *t) {
     return n > 0 ? sum / (double)n : NAN;
 }
 
-onq_code oq_trials_fill(oq_trials *t, oq_source *source, oq_session *truth, uint64_t memory,
+onq_code oq_trials_fill(oq_trials *t, oq_source *source, oq_session *flt, uint64_t memory,
                         onq_error *err) {
     filling f = {t, memory};
-    const oq_sweep sweep = {.env = truth->engine->env,
-                            .model = {.source = source, .session = truth},
+    const oq_sweep sweep = {.env = flt->engine->env,
+                            .model = {.source = source, .session = flt},
                             .ctx = &f,
                             .more = has_room,
-                            .run = run_truth,
+                            .run = run_float,
                             .take = keep_run,
                             .what = "float model"};
     const size_t before = t->all.n;
@@ -120,9 +120,9 @@ static onq_code add_trial(void *ctx, const oq_turn *turn, onq_error *err) {
     const scoring_run *r = ctx;
     const oq_trial *x = &r->trials->all.v[r->places[turn->at]];
     const oq_pair pair = {.number = x->sample.number,
-                          .truth = x->outputs,
-                          .made = turn->outputs[0].v,
-                          .n_made = turn->outputs[0].n,
+                          .flt = x->outputs,
+                          .quantized = turn->outputs[0].v,
+                          .n_quantized = turn->outputs[0].n,
                           .inputs = x->sample.inputs,
                           .batch = oq_trial_batch(x),
                           .labels = x->labels};

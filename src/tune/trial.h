@@ -33,7 +33,7 @@ void oq_trials_init(oq_trials *t, const onq_allocator *alloc, const oq_meaning *
 void oq_trials_release(oq_trials *t);
 /* Runs the float model over the source and keeps samples and outputs of at most `memory` bytes, but
  * of one sample at least. */
-onq_code oq_trials_fill(oq_trials *t, oq_source *source, oq_session *truth, uint64_t memory,
+onq_code oq_trials_fill(oq_trials *t, oq_source *source, oq_session *flt, uint64_t memory,
                         onq_error *err);
 /* Divides them into folds (divide.h). In the arena of the trials. */
 onq_code oq_trials_divide(oq_trials *t, size_t n_parts, uint64_t salt, oq_division *out,

@@ -69,6 +69,19 @@ static onq_code open_model(scorer *x, const char *path, onq_error *err) {
     return ONQ_OK;
 }
 
+/* The samples so far lost more than all of them may lose; or those of a whole part, which are of
+ * every kind, so much that the others will not make it up. */
+static onq_code see_losses(scorer *x, bool whole_part, onq_error *err) {
+    oq_score so_far = oq_score_none();
+    if (x->to_the_end)
+        return ONQ_OK;
+    if (whole_part)
+        OQ_TRY(oq_scoring_end(&x->into, &so_far, err));
+    x->lost = oq_targets_are_lost(&x->t->targets, &x->into, &x->t->whole) ||
+              oq_targets_are_missed(&x->t->targets, &so_far);
+    return ONQ_OK;
+}
+
 /* Adds what a model makes of some samples. A few come first: where they lose so much that the
  * targets are lost, the others need not run. */
 static onq_code judge(scorer *x, const char *path, const size_t *places, size_t n, onq_error *err) {
@@ -77,7 +90,7 @@ static onq_code judge(scorer *x, const char *path, const size_t *places, size_t 
         to = from == 0 && !x->to_the_end && n > FIRST_LOOK ? FIRST_LOOK : n;
         OQ_TRY(
             oq_trials_score(x->set, x->session, x->model, places + from, to - from, &x->into, err));
-        x->lost = !x->to_the_end && oq_targets_are_lost(&x->t->targets, &x->into, &x->t->whole);
+        OQ_TRY(see_losses(x, to == n, err));
     }
     return ONQ_OK;
 }
@@ -148,9 +161,9 @@ static onq_code add_set(oq_tune *t, const char *path, const oq_trials *set, cons
     for (size_t i = 0; i < n && rc == ONQ_OK && path == NULL; i++) {
         const oq_trial *y = &set->all.v[places[i]];
         const oq_pair self = {.number = y->sample.number,
-                              .truth = y->outputs,
-                              .made = y->outputs,
-                              .n_made = set->n_outputs,
+                              .flt = y->outputs,
+                              .quantized = y->outputs,
+                              .n_quantized = set->n_outputs,
                               .inputs = y->sample.inputs,
                               .batch = oq_trial_batch(y),
                               .labels = y->labels};
@@ -202,9 +215,9 @@ double oq_tune_clock_seconds(const oq_tune *t) {
 }
 
 /* What two halves of a measurement differ by, as a time beside float's. */
-static double noise_of(const double own[2], const double floats[2], double truth_ms) {
+static double noise_of(const double own[2], const double floats[2], double float_ms) {
     return own[0] > 0 && own[1] > 0 && floats[0] > 0 && floats[1] > 0
-               ? fabs(own[0] / floats[0] - own[1] / floats[1]) * truth_ms
+               ? fabs(own[0] / floats[0] - own[1] / floats[1]) * float_ms
                : 0;
 }
 
@@ -238,8 +251,8 @@ onq_code oq_tune_race(oq_tune *t, oq_candidate *const *v, size_t n, double secon
     assert(n <= OQ_RACE);
     const onq_code rc = run_race(t, v, n, seconds, &r, err);
     for (size_t i = 0; i < n && rc == ONQ_OK; i++) {
-        v[i]->ms = r.ms[i + 1] / r.ms[0] * t->truth->ms;
-        v[i]->ms_noise = noise_of(r.halves[i + 1], r.halves[0], t->truth->ms);
+        v[i]->ms = r.ms[i + 1] / r.ms[0] * t->flt->ms;
+        v[i]->ms_noise = noise_of(r.halves[i + 1], r.halves[0], t->flt->ms);
     }
     for (size_t i = 0; i < n; i++) {
         oq_session_close(r.sessions[i + 1]);
@@ -248,10 +261,10 @@ onq_code oq_tune_race(oq_tune *t, oq_candidate *const *v, size_t n, double secon
     return rc;
 }
 
-static onq_code clock_truth(oq_tune *t, onq_error *err) {
+static onq_code clock_float(oq_tune *t, onq_error *err) {
     double halves[1][2] = {{0}};
     const oq_clocking clocking = {.sessions = &t->beside,
-                                  .ms = &t->truth->ms,
+                                  .ms = &t->flt->ms,
                                   .halves = halves,
                                   .n = 1,
                                   .own_time = t->n_threads == 1,
@@ -454,16 +467,16 @@ onq_code oq_tune_add_model(oq_tune *t, const oq_candidate *like, oq_candidate **
     OQ_TRY_ALLOC(c != NULL, err);
     *c = *like;
     c->predicted = NAN;
-    const bool first = t->truth == NULL;
+    const bool first = t->flt == NULL;
     if (first) {
-        t->truth = c;
+        t->flt = c;
         OQ_TRY(find_whole(t, err));
     }
     OQ_TRY(oq_tune_report(t, first ? NULL : c->path, t->choose, SIZE_MAX, &c->score, err));
     OQ_TRY(set_metric(t, c->path, &c->score, err));
     set_known_time(t, c);
     if (first && c->ms <= 0)
-        OQ_TRY(clock_truth(t, err));
+        OQ_TRY(clock_float(t, err));
     c->ok = true;
     *out = c;
     return OQ_PUSH(t->arena, &t->all, c) ? ONQ_OK : oq_fail_nomem(err);
@@ -544,6 +557,7 @@ static double allowed_by(const oq_tune *t, const oq_candidate *like, const oq_ta
         break;
     case OQ_METRIC_NEIGHBOURS:
     case OQ_METRIC_IOU:
+    case OQ_METRIC_DETECTIONS:
     case OQ_METRIC_METRIC:
     case OQ_METRICS:
         return INFINITY;
@@ -552,9 +566,18 @@ static double allowed_by(const oq_tune *t, const oq_candidate *like, const oq_ta
     return set->margins.n > 0 && set->signal > 0 ? deviation * deviation / set->signal : INFINITY;
 }
 
+/* Where noise says nothing of the targets: the most that a candidate has which reaches them. */
+static double tolerated_noise(const oq_tune *t) {
+    double most = 1e-3;
+    for (size_t i = 0; i < t->all.n; i++)
+        if (t->all.v[i]->ok && oq_targets_hold(&t->targets, &t->all.v[i]->score))
+            most = fmax(most, pow(10, -t->all.v[i]->score.objective / 10));
+    return most;
+}
+
 double oq_tune_allowed_noise(const oq_tune *t, const oq_candidate *like) {
     double least = INFINITY;
     for (size_t i = 0; i < t->targets.n; i++)
         least = fmin(least, allowed_by(t, like, &t->targets.v[i]));
-    return isfinite(least) ? least : 1e-3;
+    return isfinite(least) ? least : tolerated_noise(t);
 }

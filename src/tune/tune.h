@@ -19,6 +19,15 @@
 
 struct oq_unit_stage;
 
+/* Better numbers in the same graph: ranges, biases, rounding. */
+typedef enum oq_refinement {
+    OQ_REFINE_MSE,
+    OQ_REFINE_PERCENTILE,
+    OQ_REFINE_BIAS,
+    OQ_REFINE_ROUNDING,
+    OQ_REFINEMENTS
+} oq_refinement;
+
 typedef struct oq_tune {
     onq_env *env;
     oq_arena *arena;
@@ -67,7 +76,7 @@ typedef struct oq_tune {
     bool has_conv, has_matmul; /* much of what integers may make faster is such */
     bool mostly_conv;          /* most of all work is convolution */
     oq_candidates all;         /* the first is float as it was given */
-    oq_candidate *truth;       /* that one */
+    oq_candidate *flt;         /* that one */
     oq_scoring whole;          /* the same beside itself */
     oq_candidate *rival_found; /* the quantized model to beat, in `all` */
     bool stopped;              /* by the deadline */
@@ -77,6 +86,7 @@ typedef struct oq_tune {
     double slowest;               /* seconds that a candidate took, for the deadline */
     oq_session *beside;           /* float, to be timed beside candidates */
     struct oq_unit_stage *choice; /* for each unit, once there was such a stage */
+    double gained[OQ_REFINEMENTS]; /* the most dB that each brought; NaN: it was not tried */
 } oq_tune;
 
 onq_code oq_tune_search(oq_tune *t, onq_error *err);
@@ -134,11 +144,14 @@ onq_code oq_tune_static(oq_tune *t, oq_recipe *r, onq_error *err);
 
 /* tune_stages.c: a candidate that computes in the same time with better numbers. *out is NULL where
  * it has them already, or cannot be made. */
-typedef enum oq_refinement { OQ_REFINE_RANGES, OQ_REFINE_BIAS, OQ_REFINE_ROUNDING } oq_refinement;
 onq_code oq_tune_refine(oq_tune *t, const oq_candidate *from, oq_refinement how, oq_candidate **out,
                         onq_error *err);
+/* What a refinement gained where it was tried is the most that is hoped for elsewhere. */
+bool oq_tune_may_gain(const oq_tune *t, const oq_candidate *c, oq_refinement how, double db);
 /* True if it lacks no more than this to reach the targets, as far as noise says. */
 bool oq_tune_is_near(const oq_tune *t, const oq_candidate *c, double db);
+/* The bounds reach the targets themselves, without any slack. */
+bool oq_tune_is_safe(const oq_tune *t, const oq_score *s);
 /* The fastest set of operators of this preparation without any method; NULL: none. */
 oq_candidate *oq_tune_fastest_set(const oq_tune *t, const oq_recipe *base);
 

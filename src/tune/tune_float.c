@@ -140,23 +140,23 @@ static onq_code try_prepared(oq_tune *t, oq_candidate **best, onq_error *err) {
 
 onq_code oq_tune_set_base(oq_tune *t, oq_candidate *c, onq_error *err) {
     oq_model *m = NULL;
-    if (c != NULL && c != t->truth)
+    if (c != NULL && c != t->flt)
         OQ_TRY(oq_tune_ensure(t, c, err));
     OQ_TRY(oq_model_open(t->env, c != NULL ? c->path : t->float_path, &t->open, &m, err));
     oq_model_free(t->base_model);
     t->base_model = m;
-    t->base = c != NULL && c != t->truth ? &c->recipe : NULL;
-    t->base_float = c != NULL ? c : t->truth;
+    t->base = c != NULL && c != t->flt ? &c->recipe : NULL;
+    t->base_float = c != NULL ? c : t->flt;
     return oq_tune_find_units(t, m, err);
 }
 
 onq_code oq_tune_floats(oq_tune *t, onq_error *err) {
     const oq_candidate given = {
         .label = "float", .exact = true, .path = t->float_path, .size = t->float_size};
-    oq_candidate *truth = NULL, *best = NULL;
+    oq_candidate *flt = NULL, *best = NULL;
     const size_t most = t->max_float_units;
     OQ_TRY(oq_tune_session(t, t->model, t->n_threads, &t->beside, err));
-    OQ_TRY(oq_tune_add_model(t, &given, &truth, err));
+    OQ_TRY(oq_tune_add_model(t, &given, &flt, err));
     t->max_float_units = SIZE_MAX;
     const onq_code rc = try_prepared(t, &best, err);
     t->max_float_units = most;

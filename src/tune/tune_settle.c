@@ -22,7 +22,7 @@ static size_t find_close(const oq_tune *t, oq_candidate **v) {
             fastest = fmin(fastest, t->all.v[i]->ms);
     for (size_t i = 0; i < t->all.n; i++) {
         oq_candidate *c = t->all.v[i];
-        if (!c->reached || c == t->truth || !(c->ms > 0) || c->ms > CLOSE_TIMES * fastest)
+        if (!c->reached || c == t->flt || !(c->ms > 0) || c->ms > CLOSE_TIMES * fastest)
             continue;
         size_t at = n < MAX_TIMED ? n++ : MAX_TIMED;
         for (; at > 0 && v[at - 1]->ms > c->ms; at--)
@@ -43,12 +43,14 @@ static onq_code time_again(oq_tune *t, onq_error *err) {
     return oq_tune_race(t, v, n, CLOCK_LONGER * oq_tune_clock_seconds(t), err);
 }
 
-/* Measures the one that is to be taken once more, with ranges of other samples. */
+/* Measures the one that is to be taken once more, with ranges of other samples, unless its bounds
+ * reach the targets without the slack that they have. */
 static onq_code confirm(oq_tune *t, oq_candidate *c, onq_error *err) {
     onq_error why = ONQ_ERROR_INIT;
     const oq_figure metric = c->score.figures[OQ_METRIC_METRIC];
     c->report = c->score;
-    if (c->exact || t->again == NULL || !oq_recipe_calibrates(&c->recipe) || !oq_tune_goes_on(t))
+    if (c->exact || t->again == NULL || !oq_recipe_calibrates(&c->recipe) ||
+        oq_tune_is_safe(t, &c->score) || !oq_tune_goes_on(t))
         return ONQ_OK;
     OQ_TRY(oq_progress(t->env, "confirming", 0, 1, err));
     const onq_code rc = oq_tune_score(t, &c->recipe, t->again, &c->report, &why);

@@ -20,10 +20,10 @@ onq_code oq_tune_static(oq_tune *t, oq_recipe *r, onq_error *err) {
 static const struct {
     const char *label, *op_set;
 } op_sets[] = {
-    {"all operators", NULL},
-    {"linear operators, outputs float", "noout"},
-    {"linear operators", "linear"},
-    {"layers that int8 speeds up", "pays"},
+    {"op_set all", NULL},
+    {"op_set noout", "noout"},
+    {"op_set linear", "linear"},
+    {"op_set pays", "pays"},
 };
 
 /* With the graphs inside of If, Loop and Scan quantized too, and without. */
@@ -99,7 +99,7 @@ static onq_code try_plain(oq_tune *t, onq_error *err) {
     oq_recipe r = {.command = "static", .after = t->base};
     for (size_t i = 0; i < t->n_samples; i++)
         OQ_TRY(oq_recipe_add(&r, t->arena, t->samples[i].name, t->samples[i].value, err));
-    return oq_tune_try(t, &r, "all operators, per tensor", &c, err);
+    return oq_tune_try(t, &r, "op_set all, per tensor", &c, err);
 }
 
 static onq_code try_static(oq_tune *t, onq_error *err) {
@@ -216,16 +216,14 @@ static size_t most_accurate(const oq_tune *t, oq_candidate **v, size_t n) {
 static bool changes_numbers_only(const char *option) {
     static const char *const names[] = {"calibration_method", "bias_correction",
                                         "learned_rounding"};
-    for (size_t i = 0; i < OQ_COUNT(names); i++)
-        if (strcmp(option, names[i]) == 0)
-            return true;
-    return false;
+    return oq_str_is_any(oq_str_of(option), names, OQ_COUNT(names));
 }
 
 static const struct {
     const char *what, *name, *value;
 } refinements[] = {
-    [OQ_REFINE_RANGES] = {"mse ranges", "calibration_method", "mse"},
+    [OQ_REFINE_MSE] = {"mse ranges", "calibration_method", "mse"},
+    [OQ_REFINE_PERCENTILE] = {"percentile ranges", "calibration_method", "percentile"},
     [OQ_REFINE_BIAS] = {"bias correction", "bias_correction", NULL},
     [OQ_REFINE_ROUNDING] = {"learned rounding", "learned_rounding", NULL},
 };
@@ -251,14 +249,20 @@ static onq_code refine(oq_tune *t, const oq_candidate *from, const char *what, c
 
 onq_code oq_tune_refine(oq_tune *t, const oq_candidate *from, oq_refinement how, oq_candidate **out,
                         onq_error *err) {
-    return refine(t, from, refinements[how].what, refinements[how].name, refinements[how].value,
-                  out, err);
+    OQ_TRY(refine(t, from, refinements[how].what, refinements[how].name, refinements[how].value,
+                  out, err));
+    if (*out != NULL)
+        t->gained[how] = fmax(t->gained[how], (*out)->score.objective - from->score.objective);
+    return ONQ_OK;
 }
 
 #define CORRECTED    2 /* points */
 #define CORRECTED_DB 5 /* that they may lack */
 #define LEARNED_DB   6
-#define REFINED      2 /* of the best candidates, at most */
+#define RANGES_DB    10
+#define REFINED      2   /* of the best candidates, at most */
+#define LITTLE_DB    0.3 /* that a refinement gained: it is not tried again */
+#define LUCKY_DB     1   /* that it may gain elsewhere beyond that */
 
 /* After double activations the rounding of weights is most of what noise is left. */
 static bool is_double(const oq_candidate *c) {
@@ -270,12 +274,33 @@ bool oq_tune_is_near(const oq_tune *t, const oq_candidate *c, double db) {
     return pow(10, -c->score.objective / 10) <= oq_tune_allowed_noise(t, c) * pow(10, db / 10);
 }
 
-static onq_code refine_best(oq_tune *t, size_t most, double db, oq_refinement how, onq_error *err) {
+bool oq_tune_may_gain(const oq_tune *t, const oq_candidate *c, oq_refinement how, double db) {
+    const double gained = t->prefer == OQ_PREFER_ACCURACY ? NAN : t->gained[how];
+    return isnan(gained) ? oq_tune_is_near(t, c, db)
+                         : gained > LITTLE_DB && oq_tune_is_near(t, c, fmin(db, gained + LUCKY_DB));
+}
+
+static onq_code refine_best(oq_tune *t, double db, oq_refinement how, onq_error *err) {
     oq_candidate *best[REFINED], *c = NULL;
-    const size_t n = most_accurate(t, best, most);
+    const size_t n = most_accurate(t, best, REFINED);
     for (size_t i = 0; i < n; i++)
-        if (oq_tune_is_near(t, best[i], db))
+        if (oq_tune_may_gain(t, best[i], how, db))
             OQ_TRY(oq_tune_refine(t, best[i], how, &c, err));
+    return ONQ_OK;
+}
+
+/* Ranges that leave out what is rare: for the fastest, and where they gain for the most accurate
+ * that is about as fast. */
+static onq_code refine_ranges(oq_tune *t, const oq_candidate *fastest, onq_error *err) {
+    oq_candidate *best = NULL, *c = NULL;
+    if (most_accurate(t, &best, 1) == 0)
+        return ONQ_OK;
+    for (oq_refinement how = OQ_REFINE_MSE; how <= OQ_REFINE_PERCENTILE; how++) {
+        if (oq_tune_is_near(t, fastest, RANGES_DB))
+            OQ_TRY(oq_tune_refine(t, fastest, how, &c, err));
+        if (best != fastest && oq_tune_may_gain(t, best, how, RANGES_DB))
+            OQ_TRY(oq_tune_refine(t, best, how, &c, err));
+    }
     return ONQ_OK;
 }
 
@@ -309,21 +334,20 @@ static onq_code try_methods(oq_tune *t, onq_error *err) {
         if ((t->has_matmul && methods[i].for_matmul) || (t->has_conv && methods[i].for_conv))
             OQ_TRY(refine(t, base, methods[i].label, methods[i].name, methods[i].value, &c, err));
     OQ_TRY(oq_tune_time(t, err));
-    OQ_TRY(refine_best(t, 1, INFINITY, OQ_REFINE_RANGES, err));
+    OQ_TRY(refine_ranges(t, base, err));
     for (size_t i = 0, n = t->all.n; i < n; i++) {
         const oq_candidate *x = t->all.v[i];
         if (x->ok && is_double(x) && oq_tune_is_near(t, x, LEARNED_DB) &&
             !oq_targets_hold(&t->targets, &x->score))
             OQ_TRY(oq_tune_refine(t, x, OQ_REFINE_ROUNDING, &c, err));
     }
-    return refine_best(t, REFINED, CORRECTED_DB, OQ_REFINE_BIAS, err);
+    return refine_best(t, CORRECTED_DB, OQ_REFINE_BIAS, err);
 }
 
-/* The bounds reach the targets themselves, without any slack. */
-static bool is_safe(const oq_tune *t, const oq_candidate *c) {
+bool oq_tune_is_safe(const oq_tune *t, const oq_score *s) {
     for (size_t i = 0; i < t->targets.n; i++) {
         const oq_target *x = &t->targets.v[i];
-        const double bound = c->score.figures[x->metric].bound;
+        const double bound = s->figures[x->metric].bound;
         if (oq_metric_of(x->metric)->less ? !(bound <= x->value) : !(bound >= x->value))
             return false;
     }
@@ -343,12 +367,13 @@ static onq_code correct_points(oq_tune *t, onq_error *err) {
         chosen = oq_choose_nearest(&t->all, &t->targets);
     for (size_t i = n; i-- > 0 && tried < CORRECTED;) {
         const oq_candidate *x = t->all.v[i];
-        const bool near =
-            chosen != NULL && x->ms < chosen->ms && oq_tune_is_near(t, x, CORRECTED_DB);
-        if (!is_static(x) || (x != chosen && (x->reached || !near || is_double(x))) ||
-            (x == chosen && reached && is_safe(t, x)))
-            continue;
         const oq_refinement how = is_double(x) ? OQ_REFINE_ROUNDING : OQ_REFINE_BIAS;
+        const bool near =
+            chosen != NULL && x->ms < chosen->ms && oq_tune_may_gain(t, x, how, CORRECTED_DB);
+        if (!is_static(x) || (x != chosen && (x->reached || !near || is_double(x))) ||
+            (x == chosen && ((reached && oq_tune_is_safe(t, &x->score)) ||
+                             !oq_tune_may_gain(t, x, how, INFINITY))))
+            continue;
         OQ_TRY(oq_tune_refine(t, x, how, &c, err));
         tried += c != NULL;
     }
@@ -385,6 +410,8 @@ static onq_code try_rival(oq_tune *t, onq_error *err) {
 /* What needs no samples is cheap and comes first: all that is allowed has its turn before the time
  * of a limit is over. */
 onq_code oq_tune_search(oq_tune *t, onq_error *err) {
+    for (oq_refinement how = 0; how < OQ_REFINEMENTS; how++)
+        t->gained[how] = NAN;
     OQ_TRY(oq_tune_floats(t, err));
     OQ_TRY(try_rival(t, err));
     if (t->language)

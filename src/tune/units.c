@@ -15,9 +15,9 @@
 #define PROBE_SAMPLES  2   /* for the noise of one unit */
 #define MUCH           0.2 /* of the work that pays: worth a method of its own */
 #define GUESSES        3   /* points that the prediction chooses; then what is left is halved */
-#define LEARNED_POINTS 2
-#define FURTHER        0.85 /* of the noise of one that lacked a little */
-#define MAX_POINTS     6    /* of the curve that are made */
+#define LEARNED_POINTS 3
+#define FURTHER        0.8 /* of the noise of one that lacked a little */
+#define MAX_POINTS     6   /* of the curve that are made */
 /* Units whose part of the noise is below this are good enough as they are. */
 #define MIN_NOISE 0.01
 /* Of float's time: the least gain of a unit that pays, however badly it was timed. */
@@ -26,6 +26,7 @@
 #define MOST        0.9 /* of the gain: units that give it are measured */
 #define MAX_FURTHER 5   /* that are, by each further way */
 #define SAFER       0.5 /* of the noise of what was doubted */
+#define RANGES_DB   1   /* that other ranges must gain to be those of all units */
 
 typedef struct oq_unit_stage {
     oq_tune *t;
@@ -131,22 +132,25 @@ static const struct {
     {OQ_METHOD_DOUBLE, "double_activations"},
 };
 
-/* The candidate that has an option besides those of the base, or NULL. */
+/* True if a candidate has an option besides those of the base, and no other. */
+static bool adds_option(const oq_candidate *base, const oq_candidate *c, const char *option) {
+    const oq_recipe *r = &base->recipe;
+    bool same = c->ok && c->ms > 0 && c->recipe.after == r->after &&
+                c->recipe.options.n == r->options.n + 1 &&
+                oq_recipe_get(&c->recipe, option) != NULL;
+    for (size_t k = 0; same && k < r->options.n; k++) {
+        const char *own = oq_recipe_get(&c->recipe, r->options.v[k].name);
+        same = own != NULL && strcmp(own, oq_recipe_get(r, r->options.v[k].name)) == 0;
+    }
+    return same;
+}
+
+/* That candidate, or NULL. */
 static const oq_candidate *with_option(const stage *s, const oq_candidate *base,
                                        const char *option) {
-    const oq_recipe *r = &base->recipe;
-    for (size_t i = 0; i < s->t->all.n; i++) {
-        const oq_candidate *c = s->t->all.v[i];
-        bool same = c->ok && c->ms > 0 && c->recipe.after == r->after &&
-                    c->recipe.options.n == r->options.n + 1 &&
-                    oq_recipe_get(&c->recipe, option) != NULL;
-        for (size_t k = 0; same && k < r->options.n; k++) {
-            const char *own = oq_recipe_get(&c->recipe, r->options.v[k].name);
-            same = own != NULL && strcmp(own, oq_recipe_get(r, r->options.v[k].name)) == 0;
-        }
-        if (same)
-            return c;
-    }
+    for (size_t i = 0; i < s->t->all.n; i++)
+        if (adds_option(base, s->t->all.v[i], option))
+            return s->t->all.v[i];
     return NULL;
 }
 
@@ -216,9 +220,9 @@ static onq_code list_units(stage *s, onq_error *err) {
 
 /* The recipe without what is said for each unit, or done in the end. */
 static onq_code plain_recipe(stage *s, const oq_recipe *from, oq_recipe *to, onq_error *err) {
-    static const char *const names[] = {"bias_correction",  "learned_rounding",
-                                        "channel_ranges",   "equalize",
-                                        "outlier_channels", "double_activations"};
+    static const char *const names[] = {
+        "bias_correction",  "learned_rounding",   "channel_ranges",    "equalize",
+        "outlier_channels", "double_activations", "calibration_method"};
     *to = (oq_recipe){.command = from->command, .after = from->after};
     for (size_t i = 0; i < from->options.n; i++) {
         const oq_recipe_option *o = &from->options.v[i];
@@ -252,7 +256,7 @@ static onq_code probe(stage *s, size_t at, oq_method way, onq_error *err) {
         s->ways[i] = i == at ? way : OQ_METHOD_FLOAT;
     OQ_TRY(with_ways(s, &r, err));
     /* What changes the graph is calibrated anew each time; few samples do for an estimate. */
-    if (way != OQ_METHOD_PLAIN && oq_recipe_get(&r, "limit") == NULL)
+    if (oq_method_needs_samples(way) && oq_recipe_get(&r, "limit") == NULL)
         OQ_TRY(oq_recipe_add(&r, s->t->arena, "limit", PROBE_LIMIT, err));
     OQ_TRY(oq_tune_probe(s->t, &r, PROBE_SAMPLES, &score, &made, err));
     menu->rows[way].noise = made ? pow(10, -score.objective / 10) : INFINITY;
@@ -355,6 +359,26 @@ static onq_code list_floats(const stage *s, oq_candidate *c, onq_error *err) {
     return ONQ_OK;
 }
 
+/* The candidate that has the same way for all units by an option; NULL: there is none. */
+static oq_candidate *find_made(const stage *s) {
+    const oq_method way = s->ways[0];
+    const char *option = NULL;
+    for (size_t i = 0; i < s->menus.all.n; i++)
+        if (s->ways[i] != way || !fits(&s->menus.all.v[i], way))
+            return NULL;
+    for (size_t k = 0; k < OQ_COUNT(everywhere); k++)
+        if (everywhere[k].way == way)
+            option = everywhere[k].option;
+    for (size_t i = 0; i < s->t->all.n && (way == OQ_METHOD_PLAIN || option != NULL); i++) {
+        oq_candidate *c = s->t->all.v[i];
+        const oq_candidate base = {.recipe = s->base};
+        if (c->ok && (option != NULL ? adds_option(&base, c, option)
+                                     : oq_recipe_equal(&c->recipe, &s->base)))
+            return c;
+    }
+    return NULL;
+}
+
 static onq_code try_point(stage *s, size_t n_steps, oq_candidate **out, onq_error *err) {
     double noise = 0;
     size_t count[OQ_METHODS] = {0};
@@ -362,6 +386,11 @@ static onq_code try_point(stage *s, size_t n_steps, oq_candidate **out, onq_erro
     oq_menus_at(&s->menus, n_steps, s->ways, &noise);
     for (size_t i = 0; i < s->menus.all.n; i++)
         count[s->ways[i]]++;
+    *out = find_made(s);
+    if (*out != NULL) {
+        (*out)->predicted = -oq_decibels(noise);
+        return ONQ_OK;
+    }
     OQ_TRY(with_ways(s, &r, err));
     const oq_str label = oq_str_format(s->t->arena, "%zu of %zu units in integers%s%s%s",
                                        s->menus.all.n - count[OQ_METHOD_FLOAT], s->menus.all.n,
@@ -395,63 +424,70 @@ static size_t float_units(const stage *s, size_t n_steps) {
     return n;
 }
 
-/* dB that learned rounding gained where all activations are double; 0: it was not tried. */
-static double learned_gain(const stage *s) {
-    const oq_candidate *c = with_option(s, s->from, "double_activations");
-    const oq_candidate *learned = c != NULL ? with_option(s, c, "learned_rounding") : NULL;
-    return learned != NULL ? fmax(0, learned->score.objective - c->score.objective) : 0;
-}
-
 static bool may_learn(const stage *s, const oq_candidate *c, double gain) {
     return gain > 0 && oq_recipe_has_method(&c->recipe, OQ_METHOD_DOUBLE) &&
            oq_tune_is_near(s->t, c, gain);
 }
 
 /* Learned rounding takes long: it is left to the point that is to have it. Where it gains less than
- * it did before, points with less noise follow. */
-static onq_code learn_point(stage *s, double gain, size_t at, onq_error *err) {
-    for (size_t i = 0; i < LEARNED_POINTS && at < s->menus.steps.n; i++) {
+ * it did before, points with less noise follow. *reached: one of them holds. */
+static onq_code learn_point(stage *s, double gain, size_t at, bool *reached, onq_error *err) {
+    for (size_t i = 0; i < LEARNED_POINTS && at < s->menus.steps.n && !*reached; i++) {
         oq_candidate *c = NULL, *learned = NULL;
         OQ_TRY(try_point(s, at, &c, err));
-        if (c == NULL || oq_targets_hold(&s->t->targets, &c->score))
-            return ONQ_OK;
-        if (may_learn(s, c, gain))
+        if (c != NULL && may_learn(s, c, gain))
             OQ_TRY(oq_tune_refine(s->t, c, OQ_REFINE_ROUNDING, &learned, err));
-        if (learned == NULL || oq_targets_hold(&s->t->targets, &learned->score))
+        *reached =
+            c != NULL && (oq_targets_hold(&s->t->targets, &c->score) ||
+                          (learned != NULL && oq_targets_hold(&s->t->targets, &learned->score)));
+        if (learned == NULL)
             return ONQ_OK;
         at = step_of(s, FURTHER * pow(10, -c->predicted / 10));
     }
     return ONQ_OK;
 }
 
-/* Looks for the fastest point that reaches the targets. The prediction says where to begin; what
- * was measured there says by how much it is wrong. */
-static onq_code search_points(stage *s, const oq_candidate *base, onq_error *err) {
-    const double gain = learned_gain(s);
-    const double allowed = oq_tune_allowed_noise(s->t, base) * pow(10, gain / 10);
+/* Looks for the fastest point that reaches the targets, or lacks no more than learned rounding
+ * gains. The prediction says where to begin; what was measured there says by how much it is wrong.
+ * *at: the first point, as far as one was found, that does. */
+static onq_code find_point(stage *s, double allowed, double gain, size_t *at, onq_error *err) {
     double factor = 1;
     size_t low = 0, high = s->menus.steps.n; /* points below low fail, high (all float) does not */
     while (high > 0 && float_units(s, high - 1) > s->t->max_float_units)
         high--;
     for (size_t i = 0; i < MAX_POINTS && low < high; i++) {
         oq_candidate *c = NULL;
-        size_t at = step_of(s, allowed * factor);
-        if (i >= GUESSES || at < low || at >= high)
-            at = low + (high - low) / 2;
-        assert(low <= at && at < high);
-        OQ_TRY(try_point(s, at, &c, err));
+        size_t next = step_of(s, allowed * factor * pow(10, gain / 10));
+        if (i >= GUESSES || next < low || next >= high)
+            next = low + (high - low) / 2;
+        assert(low <= next && next < high);
+        OQ_TRY(try_point(s, next, &c, err));
         if (c == NULL)
-            return ONQ_OK;
+            break;
         const double measured = pow(10, -c->score.objective / 10);
         const double predicted = pow(10, -c->predicted / 10);
         if (measured > 0 && predicted > 0 && isfinite(measured))
             factor = predicted / measured;
         if (oq_targets_hold(&s->t->targets, &c->score) || may_learn(s, c, gain))
-            high = at;
+            high = next;
         else
-            low = at + 1;
+            low = next + 1;
     }
-    return gain > 0 ? learn_point(s, gain, high, err) : ONQ_OK;
+    *at = high;
+    return ONQ_OK;
+}
+
+/* Where the rounding that was counted on does not do, the points must do without. */
+static onq_code search_points(stage *s, const oq_candidate *base, onq_error *err) {
+    const double allowed = oq_tune_allowed_noise(s->t, base);
+    const double gain = fmax(0, s->t->gained[OQ_REFINE_ROUNDING]); /* 0 if it is not known */
+    bool reached = false;
+    size_t at = 0;
+    OQ_TRY(find_point(s, allowed, gain, &at, err));
+    if (gain <= 0)
+        return ONQ_OK;
+    OQ_TRY(learn_point(s, gain, at, &reached, err));
+    return reached ? ONQ_OK : find_point(s, allowed, 0, &at, err);
 }
 
 /* ---- the stage ---- */
@@ -468,15 +504,13 @@ static bool is_fast_enough(const oq_tune *t, const oq_candidate *base) {
     return false;
 }
 
-/* Of the candidates that begin like the base, the most accurate: its ranges serve the units. */
-static const oq_candidate *best_like(const oq_tune *t, const oq_candidate *base) {
-    const oq_candidate *best = base;
-    const char *set = oq_recipe_get(&base->recipe, "op_set");
-    for (size_t i = 0; i < t->all.n; i++) {
-        const oq_candidate *c = t->all.v[i];
-        const char *own = oq_recipe_get(&c->recipe, "op_set");
-        if (c->ok && own != NULL && strcmp(own, set) == 0 &&
-            c->recipe.after == base->recipe.after && c->score.objective > best->score.objective)
+/* The base with other ranges where they clearly gain: they serve the units. */
+static const oq_candidate *with_best_ranges(const stage *s) {
+    const oq_candidate *best = s->from;
+    for (size_t i = 0; i < s->t->all.n; i++) {
+        const oq_candidate *c = s->t->all.v[i];
+        if (adds_option(s->from, c, "calibration_method") &&
+            c->score.objective > best->score.objective + (best == s->from ? RANGES_DB : 0))
             best = c;
     }
     return best;
@@ -491,8 +525,11 @@ onq_code oq_tune_units(oq_tune *t, onq_error *err) {
     OQ_TRY_ALLOC(s != NULL, err);
     *s = (stage){.t = t, .from = from};
     s->whole = strcmp(oq_recipe_get(&from->recipe, "op_set"), "pays") != 0;
-    const oq_candidate *base = best_like(t, from);
-    OQ_TRY(plain_recipe(s, &base->recipe, &s->base, err));
+    const oq_candidate *base = with_best_ranges(s);
+    const char *ranges = oq_recipe_get(&base->recipe, "calibration_method");
+    OQ_TRY(plain_recipe(s, &from->recipe, &s->base, err));
+    if (ranges != NULL)
+        OQ_TRY(oq_recipe_add(&s->base, t->arena, "calibration_method", ranges, err));
     OQ_TRY(list_units(s, err));
     if (s->menus.all.n == 0)
         return ONQ_OK;

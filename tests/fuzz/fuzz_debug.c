@@ -55,10 +55,10 @@ static void values(oq_debug *d) {
         oq_debug_weight *w = &d->weights.v[i];
         const onq_code rc = oq_debug_weight_values(d, w, oq_debug_is_reference(d, w), &a, &v, &err);
         MUST_EXPLAIN(rc, err);
-        for (size_t k = 0; rc == ONQ_OK && k < v.truth_bytes; k++)
-            sum += ((const uint8_t *)v.truth)[k];
-        for (size_t k = 0; rc == ONQ_OK && k < v.made_bytes; k++)
-            sum += ((const uint8_t *)v.made)[k];
+        for (size_t k = 0; rc == ONQ_OK && k < v.float_bytes; k++)
+            sum += ((const uint8_t *)v.flt)[k];
+        for (size_t k = 0; rc == ONQ_OK && k < v.quantized_bytes; k++)
+            sum += ((const uint8_t *)v.quantized)[k];
         oq_arena_release(&a);
     }
     volatile uint64_t keep = sum;
@@ -66,18 +66,18 @@ static void values(oq_debug *d) {
 }
 
 static void groups(const oq_debug *d) {
-    for (size_t i = 0; i < d->made_index.graph->node.n; i++) {
-        const oq_str name = d->made_index.graph->node.v[i]->name;
+    for (size_t i = 0; i < d->quantized_index.graph->node.n; i++) {
+        const oq_str name = d->quantized_index.graph->node.v[i]->name;
         const oq_str block = oq_debug_block_of(name);
         MUST(block.n <= name.n);
         MUST(name.n == 0 || block.n > 0 || name.p[0] == '/' || name.p[0] == '.');
     }
 }
 
-static void debug(onq_env *env, oq_model *truth, oq_model *made) {
+static void debug(onq_env *env, oq_model *flt, oq_model *quantized) {
     onq_error err = ONQ_ERROR_INIT;
     oq_debug d;
-    oq_debug_init(&d, env, truth, made);
+    oq_debug_init(&d, env, flt, quantized);
     d.histograms = true;
     d.cpu_saturates = d.has_kernel = true;
     onq_code rc = oq_debug_match(&d, &err);
@@ -93,7 +93,7 @@ static void debug(onq_env *env, oq_model *truth, oq_model *made) {
         show(&d);
     oq_debug_release(&d);
     oq_error_clear(&err);
-    rc = oq_debug_augment(made, NULL, 0, &err);
+    rc = oq_debug_augment(quantized, NULL, 0, &err);
     MUST_EXPLAIN(rc, err);
 }
 

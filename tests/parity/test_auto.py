@@ -53,8 +53,8 @@ def outputs(path, x):
     return [np.stack([s.run(None, {"x": k})[i] for k in x]).astype(np.float64) for i in range(len(s.get_outputs()))]
 
 
-def noise_of(truth, made):
-    return 10 * np.log10(np.square(truth).sum() / np.square(truth - made).sum())
+def noise_of(flt, made):
+    return 10 * np.log10(np.square(flt).sum() / np.square(flt - made).sum())
 
 
 def test_its_figures_hold_on_samples_that_nobody_saw(world):
@@ -66,8 +66,8 @@ def test_its_figures_hold_on_samples_that_nobody_saw(world):
     assert chosen["bound"]["sqnr"] <= chosen["figure"]["sqnr"] == chosen["sqnr"]
     assert j["samples"]["used"] == 40 and j["samples"]["parts"] == 2 and j["samples"]["judged"] == 40
     fresh = np.random.default_rng(99).standard_normal((100, 2, 3, 24, 24)).astype(np.float32)
-    truth, made = outputs(folder / "m.onnx", fresh)[0], outputs(folder / "q.onnx", fresh)[0]
-    assert noise_of(truth, made) >= chosen["bound"]["sqnr"] - 1
+    flt, made = outputs(folder / "m.onnx", fresh)[0], outputs(folder / "q.onnx", fresh)[0]
+    assert noise_of(flt, made) >= chosen["bound"]["sqnr"] - 1
     assert chosen["size"] == os.path.getsize(folder / "q.onnx")
     assert {"options", "cosine", "latency_ms", "commands"} <= set(chosen) and j["float"]["agreement"] == 100
     assert j["candidates"] and j["curve"]
@@ -95,10 +95,11 @@ def test_kinds_of_samples_that_alternate(tmp_path):
     np.savez(tmp_path / "x.npz", x=np.concatenate([x[0::2], x[1::2]]))
     second = auto(tmp_path, "--target", "sqnr=20", "--prefer", "accuracy", "--json")
     assert first["target_reached"] and second["target_reached"]
-    assert first["chosen"]["label"] == second["chosen"]["label"]
-    figures = lambda j: {c["label"]: c.get("sqnr") for c in j["candidates"]}  # noqa: E731
+    # Which nodes integers pay for is measured in time, so only what does not hang on it is the same in both searches.
+    figures = lambda j: {c["label"]: c.get("sqnr") for c in j["candidates"] if "pays" not in c["label"]}  # noqa: E731
     one, two = figures(first), figures(second)
-    assert all(one[k] == pytest.approx(two[k], abs=0.01) for k in one if one[k] is not None and k in two)
+    both = [k for k in one if k in two and one[k] is not None]
+    assert len(both) >= 3 and all(one[k] == pytest.approx(two[k], abs=0.01) for k in both)
 
 
 def test_a_softmax_that_is_written_out(tmp_path):
@@ -130,8 +131,8 @@ def test_a_quantized_model_to_beat(world):
     j = auto(folder, "--improve", folder / "int8.onnx", "--json")
     given = [c for c in j["candidates"] if "given" in c["label"]][0]
     assert j["chosen"]["sqnr"] is None or j["chosen"]["sqnr"] >= given["sqnr"]
-    truth, made = outputs(folder / "m.onnx", x)[0], outputs(folder / "int8.onnx", x)[0]
-    assert given["sqnr"] == pytest.approx(noise_of(truth, made), abs=0.05)
+    flt, made = outputs(folder / "m.onnx", x)[0], outputs(folder / "int8.onnx", x)[0]
+    assert given["sqnr"] == pytest.approx(noise_of(flt, made), abs=0.05)
 
 
 def test_nodes_without_names_have_units(tmp_path):
@@ -192,12 +193,12 @@ def test_a_program_that_judges(world):
 
 def test_labels(world):
     folder, x = world
-    truth = outputs(folder / "m.onnx", x)[0].argmax(-1)
-    labels = truth.copy()
+    flt = outputs(folder / "m.onnx", x)[0].argmax(-1)
+    labels = flt.copy()
     labels[::3] = (labels[::3] + 1) % 10
     np.save(folder / "labels.npy", labels.reshape(-1))
     j = auto(folder, "--labels", folder / "labels.npy", "--target", "accuracy_drop=2", "--prefer", "size", "--json")
-    assert j["float"]["accuracy"] == pytest.approx(100 * (truth == labels).mean())
+    assert j["float"]["accuracy"] == pytest.approx(100 * (flt == labels).mean())
     assert j["chosen"]["accuracy"] == pytest.approx(j["float"]["accuracy"] - j["chosen"]["figure"]["accuracy_drop"])
     assert j["chosen"]["bound"]["accuracy_drop"] >= j["chosen"]["figure"]["accuracy_drop"]
     np.save(folder / "labels.npy", labels.reshape(-1)[:-1])
@@ -209,8 +210,8 @@ def test_eval_data_is_all_that_reports(world):
     np.savez(folder / "e.npz", x=x[:6] * 2)
     j = auto(folder, "--eval_data", folder / "e.npz", "--prefer", "size", "--json")
     assert (j["samples"]["used"], j["samples"]["eval_data"], j["samples"]["judged"]) == (40, 6, 6)
-    truth, made = outputs(folder / "m.onnx", x[:6] * 2)[0], outputs(folder / "q.onnx", x[:6] * 2)[0]
-    sqnr = 10 * np.log10(np.square(truth).sum() / np.square(truth - made).sum())
+    flt, made = outputs(folder / "m.onnx", x[:6] * 2)[0], outputs(folder / "q.onnx", x[:6] * 2)[0]
+    sqnr = 10 * np.log10(np.square(flt).sum() / np.square(flt - made).sum())
     assert j["chosen"]["sqnr"] == pytest.approx(sqnr, abs=0.05)
 
 
@@ -314,8 +315,8 @@ def test_float16(world):
     tried = {c["options"].get("float16") for c in j["candidates"]} - {None}
     assert tried == {"weights", "all"} and all(c["sqnr"] > 50 and c["latency_ms"] > 0 for c in j["candidates"] if c["sqnr"] is not None)
     assert j["chosen"]["options"]["float16"] in tried and j["chosen"]["size"] < 0.6 * j["float"]["size"]
-    truth, made = outputs(folder / "m.onnx", x[:4])[0], outputs(folder / "q.onnx", x[:4])[0]
-    assert 10 * np.log10(np.square(truth).sum() / np.square(truth - made).sum()) > 50
+    flt, made = outputs(folder / "m.onnx", x[:4])[0], outputs(folder / "q.onnx", x[:4])[0]
+    assert 10 * np.log10(np.square(flt).sum() / np.square(flt - made).sum()) > 50
     j = auto(folder, "--allow", "dynamic,float16", "--prefer", "size", "--json", "--resume", folder / "state.json")
     after = [c for c in j["candidates"] if "after" in c["options"]]
     assert {c["options"]["after"]["command"] for c in after} == {"dynamic"} and len(after[0]["commands"]) == 3

@@ -177,12 +177,12 @@ def test_qoperator(per_channel, tmp_path):
                          per_channel=per_channel)
     got = debug(path, quantized, path.parent, 3)
     model = onnx.load(quantized)
-    truth = {i.name: numpy_helper.to_array(i) for i in onnx.load(path).graph.initializer}
+    flt = {i.name: numpy_helper.to_array(i) for i in onnx.load(path).graph.initializer}
     names = [i.name[:-10] for i in model.graph.initializer if i.name.endswith("_quantized")]
     weights = [n for n in names if n + "_scale" in {i.name for i in model.graph.initializer}]
     assert weights
     for n in weights:
-        assert math.isclose(got["weights"][n]["sqnr"], sqnr(truth[n].ravel(), numpy_weight(model, n).ravel()),
+        assert math.isclose(got["weights"][n]["sqnr"], sqnr(flt[n].ravel(), numpy_weight(model, n).ravel()),
                             abs_tol=CLOSE), n
     biases = [n for n in names if n not in weights]
     assert all(got["weights"][n]["sqnr"] > 40 for n in biases)
@@ -223,7 +223,7 @@ def test_dynamic(name, per_channel, tmp_path):
     Q.quantize_dynamic(str(path), str(quantized), per_channel=per_channel)
     got = debug(path, quantized)
     model = onnx.load(quantized)
-    truth = {i.name: numpy_helper.to_array(i) for i in onnx.load(path).graph.initializer}
+    flt = {i.name: numpy_helper.to_array(i) for i in onnx.load(path).graph.initializer}
     lstm = {i for n in model.graph.node if n.op_type == "DynamicQuantizeLSTM" for i in n.input}
     first = {i for n in model.graph.node if n.op_type == "ConvInteger" for i in n.input}
     # Gemm becomes MatMul, and its weight is turned around
@@ -242,7 +242,7 @@ def test_dynamic(name, per_channel, tmp_path):
         else:
             y = numpy_weight(model, n, 0 if q in first else -1)
             y = y.T if n in turned else y
-        assert math.isclose(got["weights"][n]["sqnr"], sqnr(truth[n].ravel(), y.ravel()), abs_tol=CLOSE), n
+        assert math.isclose(got["weights"][n]["sqnr"], sqnr(flt[n].ravel(), y.ravel()), abs_tol=CLOSE), n
 
 
 def nbits_numpy(node, inits):
@@ -273,12 +273,12 @@ def test_nbits(bits, symmetric, tmp_path):
     model = onnx.load(quantized)
     got = debug(path, quantized)
     inits = {i.name: numpy_helper.to_array(i) for i in model.graph.initializer}
-    truth = {i.name: numpy_helper.to_array(i) for i in onnx.load(path).graph.initializer}
+    flt = {i.name: numpy_helper.to_array(i) for i in onnx.load(path).graph.initializer}
     nodes = [n for n in model.graph.node if n.op_type == "MatMulNBits"]
     assert len(nodes) > 10
     for n in nodes:
         name = n.input[1].rsplit("_Q", 1)[0]
-        assert math.isclose(got["weights"][name]["sqnr"], sqnr(truth[name].ravel(), nbits_numpy(n, inits).ravel()),
+        assert math.isclose(got["weights"][name]["sqnr"], sqnr(flt[name].ravel(), nbits_numpy(n, inits).ravel()),
                             abs_tol=CLOSE), name
 
 
@@ -287,12 +287,12 @@ def test_nbits(bits, symmetric, tmp_path):
 MASK = "a mask stretches the range"
 
 
-def plant(model, truth_tensors, rng):
+def plant(model, float_tensors, rng):
     """Spoils one weight's scale (x 4) or one activation's range (cut to a tenth); the name it has in the report."""
     inits = {i.name: i for i in model.graph.initializer}
     weights = [n for n in model.graph.node if n.op_type == "DequantizeLinear" and n.input[0] in inits
                and inits[n.input[0]].data_type == TensorProto.INT8]
-    acts = [n for n in model.graph.node if n.op_type == "QuantizeLinear" and n.input[0] in truth_tensors]
+    acts = [n for n in model.graph.node if n.op_type == "QuantizeLinear" and n.input[0] in float_tensors]
     if rng.random() < 0.5:
         node, factor = rng.choice(weights), np.float32(4)
         name = node.input[0][: -len("_quantized")]

@@ -41,11 +41,11 @@ class Tensor(C.Structure):
 
 
 class WeightRow(C.Structure):
-    _fields_ = [("name", C.c_char_p), ("truth", Tensor), ("dequantized", Tensor)]
+    _fields_ = [("name", C.c_char_p), ("flt", Tensor), ("dequantized", Tensor)]
 
 
 class ActivationRow(C.Structure):
-    _fields_ = [("name", C.c_char_p), ("pre", C.c_size_t), ("post", C.c_size_t), ("truth", C.c_size_t)]
+    _fields_ = [("name", C.c_char_p), ("pre", C.c_size_t), ("post", C.c_size_t), ("flt", C.c_size_t)]
 
 
 NEXT = C.CFUNCTYPE(C.c_int, C.c_void_p, C.POINTER(C.POINTER(Tensor)), C.POINTER(C.c_size_t))
@@ -158,15 +158,15 @@ class Library:
 
     # create_activation_matching and compute_activation_error
 
-    def match(self, qdq, truth):
+    def match(self, qdq, flt):
         out = C.c_void_p()
-        self.activation_match_new(qdq, truth, C.byref(out))
+        self.activation_match_new(qdq, flt, C.byref(out))
         rows = {}
         for i in range(self.c.onq_activation_match_count(out)):
             r = C.cast(self.c.onq_activation_match_at(out, C.c_size_t(i)), C.POINTER(ActivationRow))[0]
             qdq_err, xmodel_err = C.c_double(), C.c_double()
             self.activation_match_error(out, C.c_size_t(i), C.byref(qdq_err), C.byref(xmodel_err))
-            rows[r.name.decode()] = (r.pre, r.post, r.truth, qdq_err.value, xmodel_err.value)
+            rows[r.name.decode()] = (r.pre, r.post, r.flt, qdq_err.value, xmodel_err.value)
         self.c.onq_activation_match_free(out)
         return rows
 
@@ -179,7 +179,7 @@ class Library:
             row, error = C.POINTER(WeightRow)(), C.c_double()
             self.weight_match_error(out, C.c_size_t(i), C.byref(error))
             self.weight_match_at(out, C.c_size_t(i), C.byref(row))
-            rows[row[0].name.decode()] = (row[0].truth.array(), row[0].dequantized.array(), error.value)
+            rows[row[0].name.decode()] = (row[0].flt.array(), row[0].dequantized.array(), error.value)
         self.c.onq_weight_match_free(out)
         return rows
 
@@ -270,9 +270,9 @@ def test_activations(name, setting, onq, tmp_path):
     assert list(got) == list(match) and match
     names = [list(a) for a in arrays]
     for k, m in match.items():
-        pre, post, truth, qdq_err, xmodel_err = got[k]
+        pre, post, flt, qdq_err, xmodel_err = got[k]
         assert arrays[0][names[0][pre]] is m["pre_qdq"] and arrays[0][names[0][post]] is m["post_qdq"]
-        assert (arrays[1][names[1][truth]] is m["float"]) if "float" in m else truth == NONE
+        assert (arrays[1][names[1][flt]] is m["float"]) if "float" in m else flt == NONE
         if "float" in m:
             want = ref.compute_activation_error({k: m})[k]
             assert math.isclose(qdq_err, want["qdq_err"], abs_tol=CLOSE) or math.isnan(want["qdq_err"])
@@ -294,10 +294,10 @@ def test_matching_of_names(onq):
              "f_DequantizeLinear_Output_1", "g_DequantizeLinear_Output_1", "g_DequantizeLinear_Output", "g",
              "_DequantizeLinear_Output", "", "f_QuantizeLinear_Input"]
     qdq = {n: [a + i] for i, n in enumerate(names)}
-    truth = {n: [a] for n in ("a", "c", "g", "")}
-    match = ref.create_activation_matching(qdq, truth)
+    flt = {n: [a] for n in ("a", "c", "g", "")}
+    match = ref.create_activation_matching(qdq, flt)
     keep = []
-    x, y = onq.activations(qdq, keep), onq.activations(truth, keep)
+    x, y = onq.activations(qdq, keep), onq.activations(flt, keep)
     got = onq.match(x, y)
     assert list(got) == list(match) and len(got) == 6
     for k, m in match.items():

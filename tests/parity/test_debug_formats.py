@@ -41,9 +41,9 @@ def inits_of(model):
     return {i.name: numpy_helper.to_array(i) for i in model.graph.initializer}
 
 
-def check(got, name, truth, made):
+def check(got, name, flt, made):
     w = got["weights"][name]
-    x, y = truth.ravel(), np.asarray(made, np.float32).ravel()
+    x, y = flt.ravel(), np.asarray(made, np.float32).ravel()
     assert math.isclose(w["sqnr"], sqnr(x, y), abs_tol=CLOSE), name
     assert math.isclose(w["max_abs_err"], np.abs(x - y).max(), rel_tol=1e-4)
     assert math.isclose(w["mean_abs_err"], np.abs(x - y).mean(), rel_tol=1e-4)
@@ -69,7 +69,7 @@ def runtime_weight(node, model, rows):
 @pytest.mark.parametrize("block", [16, 32])
 def test_nbits(bits, symmetric, block, tmp_path):
     tool = pytest.importorskip("onnxruntime.quantization.matmul_nbits_quantizer")
-    path, truth = matmul_model(tmp_path)
+    path, flt = matmul_model(tmp_path)
     config = tool.DefaultWeightOnlyQuantConfig(block_size=block, is_symmetric=symmetric, bits=bits)
     q = tool.MatMulNBitsQuantizer(onnx.load(path), algo_config=config)
     q.process()
@@ -81,7 +81,7 @@ def test_nbits(bits, symmetric, block, tmp_path):
     assert set(nodes) == {"a", "b"} and got["unmatched"] == []
     for name, n in nodes.items():
         made = nbits_numpy(n, inits_of(model))
-        assert check(got, name, truth[name], made)["bits"] == bits
+        assert check(got, name, flt[name], made)["bits"] == bits
         if bits != 2:
             assert np.allclose(runtime_weight(n, model, made.shape[0]), made, atol=0.02 * np.abs(made).max())
 
@@ -89,7 +89,7 @@ def test_nbits(bits, symmetric, block, tmp_path):
 def test_nbits_of_three_axes(tmp_path):
     """The reference takes [1, K, N] too."""
     tool = pytest.importorskip("onnxruntime.quantization.matmul_nbits_quantizer")
-    path, truth = matmul_model(tmp_path, (1, K, N))
+    path, flt = matmul_model(tmp_path, (1, K, N))
     config = tool.DefaultWeightOnlyQuantConfig(block_size=32, is_symmetric=True, bits=4)
     q = tool.MatMulNBitsQuantizer(onnx.load(path), algo_config=config)
     q.process()
@@ -97,13 +97,13 @@ def test_nbits_of_three_axes(tmp_path):
     if "a" not in nodes:
         pytest.skip("this version of the reference leaves it")
     onnx.save(q.model.model, tmp_path / "q.onnx")
-    check(debug(path, tmp_path / "q.onnx"), "a", truth["a"], nbits_numpy(nodes["a"], inits_of(q.model.model)))
+    check(debug(path, tmp_path / "q.onnx"), "a", flt["a"], nbits_numpy(nodes["a"], inits_of(q.model.model)))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_nbits_float_zero_points(dtype, tmp_path):
     """Zero points that are numbers, not packed (HQQ): made by hand."""
-    path, truth = matmul_model(tmp_path)
+    path, flt = matmul_model(tmp_path)
     rng = np.random.default_rng(2)
     blocks = -(-K // 32)
     q = rng.integers(0, 256, (N, blocks, 16)).astype(np.uint8)
@@ -119,7 +119,7 @@ def test_nbits_float_zero_points(dtype, tmp_path):
     onnx.save(model, tmp_path / "q.onnx")
     values = np.stack([q & 15, q >> 4], -1).reshape(N, blocks, 32).astype(np.float32)
     made = ((values - z.astype(np.float32).reshape(N, blocks, 1)) * s.reshape(N, blocks, 1)).reshape(N, -1)[:, :K].T
-    check(debug(path, tmp_path / "q.onnx"), "a", truth["a"], made)
+    check(debug(path, tmp_path / "q.onnx"), "a", flt["a"], made)
 
 
 # ---- n-bit QDQ
@@ -129,7 +129,7 @@ def test_nbits_float_zero_points(dtype, tmp_path):
 def test_nbits_qdq(symmetric, channel_wise, tmp_path):
     """Channel-wise and symmetric weights are stored turned around, with a Transpose after it."""
     tool = pytest.importorskip("onnxruntime.quantization.matmul_nbits_quantizer")
-    path, truth = matmul_model(tmp_path, (64, 32))
+    path, flt = matmul_model(tmp_path, (64, 32))
     config = tool.DefaultWeightOnlyQuantConfig(block_size=16, is_symmetric=symmetric, bits=4, quant_format=Q.QuantFormat.QDQ,
                                                channel_wised_quantize=channel_wise)
     q = tool.MatMulNBitsQuantizer(onnx.load(path), algo_config=config)
@@ -149,8 +149,8 @@ def test_nbits_qdq(symmetric, channel_wise, tmp_path):
             providers=["CPUExecutionProvider"])
         made = session.run(None, {})[0]
         name = n.input[0][0]
-        made = made if made.shape == truth[name].shape else made.T
-        check(got, name, truth[name], made)
+        made = made if made.shape == flt[name].shape else made.T
+        check(got, name, flt[name], made)
         compared += 1
     assert compared == 2
     assert any(n.op_type == "Transpose" for n in model.graph.node) == (symmetric and channel_wise)
@@ -160,8 +160,8 @@ def test_nbits_qdq(symmetric, channel_wise, tmp_path):
 @pytest.mark.parametrize("axis,block", [(0, 16), (1, 8), (0, 0), (1, 0), (None, 0)])
 def test_qdq_by_hand(kind, axis, block, tmp_path):
     """DequantizeLinear in blocks, per channel and per tensor, with zero points, for every integer type."""
-    path, truth = matmul_model(tmp_path, (K, N))
-    x = truth["a"]
+    path, flt = matmul_model(tmp_path, (K, N))
+    x = flt["a"]
     number = getattr(TensorProto, kind)
     dtype = {"INT4": ml_dtypes.int4, "UINT4": ml_dtypes.uint4}.get(kind) or np.dtype(kind.lower()).type
     bits = {"INT4": 4, "UINT4": 4}.get(kind) or np.dtype(dtype).itemsize * 8
@@ -214,7 +214,7 @@ def test_qdq_by_hand(kind, axis, block, tmp_path):
 @pytest.mark.parametrize("kind", [Q.QuantType.QInt4, Q.QuantType.QUInt4, Q.QuantType.QInt8])
 def test_static_blocks(kind, tmp_path):
     """The static quantizer's BlockSize."""
-    path, truth = matmul_model(tmp_path, (64, 32))
+    path, flt = matmul_model(tmp_path, (64, 32))
     rng = np.random.default_rng(5)
     quantized = tmp_path / "q.onnx"
     try:
@@ -232,7 +232,7 @@ def test_static_blocks(kind, tmp_path):
         q = inits[n.input[0]].astype(np.float32)
         cut = tuple(slice(0, d) for d in q.shape)
         name = n.input[0][: -len("_quantized")]
-        check(got, name, truth[name], (q - z[cut]) * s[cut])
+        check(got, name, flt[name], (q - z[cut]) * s[cut])
         compared += 1
     assert compared == 2
 
@@ -251,7 +251,7 @@ FP4 = np.concatenate([FP4, -FP4])
 @pytest.mark.parametrize("block", [16, 64])
 def test_bnb4(kind, block, tmp_path):
     tool = pytest.importorskip("onnxruntime.quantization.matmul_bnb4_quantizer")
-    path, truth = matmul_model(tmp_path)
+    path, flt = matmul_model(tmp_path)
     q = tool.MatMulBnb4Quantizer(onnx.load(path), kind, block)
     q.process()
     model = q.model.model
@@ -267,7 +267,7 @@ def test_bnb4(kind, block, tmp_path):
         flat = (NF4 if a["quant_type"] == 1 else FP4)[codes] * np.repeat(absmax, a["block_size"])[:count]
         made = flat.reshape(a["N"], a["K"]).T
         name = n.input[1][: -len("_Bnb4")]
-        check(got, name, truth[name], made)
+        check(got, name, flt[name], made)
         assert np.allclose(runtime_weight(n, model, a["K"]), made, atol=1e-5)
 
 
@@ -347,8 +347,8 @@ def test_gather_packed(bits, zeros, tmp_path):
 @pytest.mark.parametrize("kind", ["FLOAT8E4M3FN", "FLOAT8E5M2"])
 @pytest.mark.parametrize("axis", [None, 1])
 def test_float8_by_hand(kind, axis, tmp_path):
-    path, truth = matmul_model(tmp_path)
-    x = truth["a"]
+    path, flt = matmul_model(tmp_path)
+    x = flt["a"]
     dtype = {"FLOAT8E4M3FN": ml_dtypes.float8_e4m3fn, "FLOAT8E5M2": ml_dtypes.float8_e5m2}[kind]
     scale = (np.abs(x).max(0 if axis else None) / 100).astype(np.float32)
     q = (x / scale).astype(dtype)
@@ -369,7 +369,7 @@ def test_float8_by_hand(kind, axis, tmp_path):
 def test_float8(tmp_path):
     """The reference's own float8 models: weights and activations."""
     rng = np.random.default_rng(11)
-    path, truth = matmul_model(tmp_path, (64, 32))
+    path, flt = matmul_model(tmp_path, (64, 32))
     samples = [{"x": rng.normal(size=(5, 64)).astype(np.float32)} for _ in range(3)]
     quantized = tmp_path / "q.onnx"
     kind = Q.QuantType.QFLOAT8E4M3FN
@@ -381,9 +381,9 @@ def test_float8(tmp_path):
     model = onnx.load(quantized)
     inits = inits_of(model)
     got = debug(path, quantized, "random:3:1")
-    for name in truth:
+    for name in flt:
         made = inits[name + "_quantized"].astype(np.float32) * inits[name + "_scale"].astype(np.float32)
-        check(got, name, truth[name], made)
+        check(got, name, flt[name], made)
     assert {"x", "t", "y"} <= set(got["activations"]) and got["activations"]["t"]["qdq_err"] > 10
 
 

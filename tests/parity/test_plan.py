@@ -352,7 +352,7 @@ def test_kept_relu_qoperator(tmp_path):
 
 
 @pytest.mark.parametrize("command, node, change, says", [
-    ("nbits", "one", {"bits": 3}, "node 'one' (MatMul): bits: 3 is not one of 2, 4, 8"),
+    ("nbits", "one", {"bits": 5}, "node 'one' (MatMul): bits: 5 is not one of 2, 3, 4, 8"),
     ("nbits", "one", {"block_size": 24}, "node 'one' (MatMul): block size 24"),
     ("nbits", "one", {"block_size": -1}, "node 'one' (MatMul): a whole column"),
     ("nbits", "sum", {"treatment": "quantized"}, "not supported in this mode"),

@@ -296,18 +296,18 @@ def test_bench_along_signals(made, tmp_path):
     model, data, xs = made / "lstm.onnx", store(tmp_path / "x.npz", signals(n=5)), signals(n=5)
     onq("dynamic", "-i", model, "-o", tmp_path / "q.onnx", "--op_types_to_quantize", "LSTM,MatMul")
     found = bench(model, tmp_path / "q.onnx", "--data", data, "--steps_axis", 0)[1]["agreement"]
-    steps, truth = sm.walk(model, xs, optimised=True)
+    steps, flt = sm.walk(model, xs, optimised=True)
     _, free = sm.walk(tmp_path / "q.onnx", xs, optimised=True)
     s = sm.session(tmp_path / "q.onnx", optimised=True)
     forced = [s.run(None, x)[0] for x in steps]
     n = xs.shape[1]
     for way, ys in (("free", free), ("forced", forced)):
-        want = [sqnr([truth[k * n + t] for k in range(5)], [ys[k * n + t] for k in range(5)]) for t in range(n)]
+        want = [sqnr([flt[k * n + t] for k in range(5)], [ys[k * n + t] for k in range(5)]) for t in range(n)]
         assert np.allclose(found["along"][way], want, atol=1e-3)
     assert found["along"]["free"][0] == found["along"]["forced"][0]
     assert found["along"]["free"][1:] != found["along"]["forced"][1:]
     assert (found["along"]["place"], found["along"]["figure"], found["along"]["output"]) == ("step", "sqnr", "y")
-    kept = [all(truth[i].argmax() == free[i].argmax() for i in range(k * n, k * n + n)) for k in range(5)]
+    kept = [all(flt[i].argmax() == free[i].argmax() for i in range(k * n, k * n + n)) for k in range(5)]
     assert found["sequences"] == 5 and found["sample_agreement"] == 100 * sum(kept) / 5
     want = sum(kept) * 20
     for target, status in ((want, 0), (want + 0.1, 1)):
@@ -325,14 +325,14 @@ def test_bench_along_texts(made, tmp_path):
     model, data = made / "decoder.onnx", store_texts(tmp_path / "texts", texts())
     onq("static", "-i", model, "--data", data, "-o", tmp_path / "q.onnx")
     found = bench(model, tmp_path / "q.onnx", "--data", data, "--generate", 5)
-    steps, truth = sm.speak(model, [[t] for t in texts()], generate=5, optimised=True)
+    steps, flt = sm.speak(model, [[t] for t in texts()], generate=5, optimised=True)
     lines = [[s["input_ids"] for s in steps[k * 6:k * 6 + 6]] for k in range(5)]
     _, free = sm.speak(tmp_path / "q.onnx", lines, optimised=True)
     s = sm.session(tmp_path / "q.onnx", optimised=True)
     forced = [s.run(None, x)[0] for x in steps]
     for way, logits in (("free", free), ("forced", forced)):
         by_token = {}
-        for step, a, b in zip(steps, truth, logits):
+        for step, a, b in zip(steps, flt, logits):
             p, q = log_softmax(a[0]), log_softmax(b[0])
             for at, kl in zip(step["position_ids"][0], (np.exp(p) * (p - q)).sum(-1)):
                 by_token.setdefault(int(at), []).append(kl)
@@ -357,11 +357,11 @@ def test_debug_along(made, tmp_path):
     of_bench = bench(model, tmp_path / "q.onnx", *source)[1]["agreement"]["along"]
     assert found["along"] == of_bench
     steps, _ = sm.speak(model, [[t] for t in texts()], generate=5)
-    truth, s = sm.session(model), sm.session(tmp_path / "q.onnx")
+    flt, s = sm.session(model), sm.session(tmp_path / "q.onnx")
     a, b = [], []
     for step in steps:
         past = step["past_key_values.0.key"].shape[2]
-        a.append(truth.run(["present.0.key"], step)[0][:, :, past:].ravel())
+        a.append(flt.run(["present.0.key"], step)[0][:, :, past:].ravel())
         b.append(s.run(["present.0.key"], step)[0][:, :, past:].ravel())
     assert math.isclose(found["outputs"]["present.0.key"]["sqnr"], sqnr(a, b), abs_tol=0.01)
     page = (tmp_path / "page.html").read_text()

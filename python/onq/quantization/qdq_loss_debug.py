@@ -157,7 +157,7 @@ def create_weight_matching(
             for i in range(lib.onq_weight_match_count(handle)):
                 job.call("onq_weight_match_at", handle, i, c.byref(row))
                 match = row.contents
-                matches[L.name_of(match.name)] = {"float": copy_out(match.truth), "dequantized": copy_out(match.dequantized)}
+                matches[L.name_of(match.name)] = {"float": copy_out(match.flt), "dequantized": copy_out(match.dequantized)}
         finally:
             lib.onq_weight_match_free(handle)
     return matches

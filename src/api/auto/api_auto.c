@@ -35,11 +35,13 @@ static const onq_option_info rows[] = {
         "(the same class as float over the last axis of the first output that holds classes), "
         "sample_agreement=PERCENT (in all rows of a sample), sqnr=DB and cosine=X (of the "
         "worst output), neighbours=PERCENT (embeddings: the same nearest other one by the cosine, "
-        "of the first output), iou=PERCENT (masks: the first output above 0.5), kl=X and "
+        "of the first output), iou=PERCENT (masks: the first output above 0.5), "
+        "detections=PERCENT (boxes with scores: F1 of the boxes with a score above 0.3, which are "
+        "the same if they overlap by half), kl=X and "
         "perplexity_rise=PERCENT (language models), accuracy_drop=PERCENT (with --labels), "
         "metric=X (of --evaluate). Default: agreement=99 if an output holds scores of "
         "classes, sample_agreement=98 if it holds a sequence of them, kl=0.1 for a language "
-        "model, otherwise sqnr=30."),
+        "model, detections=95 for a detector, otherwise sqnr=30."),
     OQ_TEXT("evaluate", 0, "", "", "COMMAND",
             "A command that prints one number for a model, for --target metric=X; larger is "
             "better. {model} in it is replaced by the name of the model."),
@@ -183,13 +185,13 @@ static onq_code find_sample_options(oq_auto *a, onq_error *err) {
     return ONQ_OK;
 }
 
-static onq_code fill(oq_auto *a, const oq_source_options *o, oq_session *truth, oq_trials *out,
+static onq_code fill(oq_auto *a, const oq_source_options *o, oq_session *flt, oq_trials *out,
                      uint64_t memory, onq_error *err) {
     oq_source *source = NULL;
     OQ_TRY(oq_job_open_source(a->job, o, &source, err));
     onq_code rc = oq_source_measure(source, err);
     if (rc == ONQ_OK)
-        rc = oq_trials_fill(out, source, truth, memory, err);
+        rc = oq_trials_fill(out, source, flt, memory, err);
     if (rc == ONQ_OK)
         rc = oq_job_tell_samples(a->job, a->model, source, true, err);
     oq_source_close(source);
@@ -221,7 +223,7 @@ static onq_code read_labels(oq_auto *a, onq_error *err) {
 }
 
 /* Samples of --eval_data, which report and do nothing else. */
-static onq_code fill_report(oq_auto *a, const oq_source_options *o, oq_session *truth,
+static onq_code fill_report(oq_auto *a, const oq_source_options *o, oq_session *flt,
                             uint64_t memory, onq_error *err) {
     oq_source_options eval = *o;
     a->eval_data = oq_opt_is_set(a->job->opts, "eval_data");
@@ -230,7 +232,7 @@ static onq_code fill_report(oq_auto *a, const oq_source_options *o, oq_session *
     eval.spec = oq_opt_str(a->job->opts, "eval_data");
     eval.tape = NULL;
     eval.limit = 0;
-    return fill(a, &eval, truth, &a->report, memory, err);
+    return fill(a, &eval, flt, &a->report, memory, err);
 }
 
 /* Where samples are few, each part of them judges what the others calibrated; where there are
@@ -251,7 +253,7 @@ static onq_code divide(oq_auto *a, onq_error *err) {
     return ONQ_OK;
 }
 
-static onq_code fill_sets(oq_auto *a, oq_session *truth, onq_error *err) {
+static onq_code fill_sets(oq_auto *a, oq_session *flt, onq_error *err) {
     const uint64_t memory = oq_opt_size(a->job->opts, "memory");
     const bool eval_data = oq_opt_is_set(a->job->opts, "eval_data");
     oq_source_options o;
@@ -261,8 +263,8 @@ static onq_code fill_sets(oq_auto *a, oq_session *truth, onq_error *err) {
                        "--hold_out is for other commands; auto divides the "
                        "samples itself (--eval_data)");
     OQ_TRY(find_sample_options(a, err));
-    OQ_TRY(fill(a, &o, truth, &a->choose, eval_data ? memory - memory / 4 : memory, err));
-    OQ_TRY(fill_report(a, &o, truth, memory / 4, err));
+    OQ_TRY(fill(a, &o, flt, &a->choose, eval_data ? memory - memory / 4 : memory, err));
+    OQ_TRY(fill_report(a, &o, flt, memory / 4, err));
     if (a->choose.left_out > 0)
         oq_warn(a->job->env,
                 "%llu of %llu samples do not fit in --memory and are not used to choose",
@@ -274,7 +276,7 @@ static onq_code fill_sets(oq_auto *a, oq_session *truth, onq_error *err) {
 
 /* Float's outputs on all samples. */
 static onq_code open_samples(oq_auto *a, onq_error *err) {
-    oq_session *truth = NULL;
+    oq_session *flt = NULL;
     oq_session_options o;
     OQ_TRY(oq_meaning_find(a->model, &a->job->arena, &a->meaning, err));
     oq_trials_init(&a->choose, &a->job->env->alloc, &a->meaning);
@@ -286,9 +288,9 @@ static onq_code open_samples(oq_auto *a, onq_error *err) {
     o.level = OQ_OPT_ALL;
     o.n_threads = OQ_THREADS_RUNTIME;
     o.no_spinning = true;
-    OQ_TRY(oq_session_open(a->engine, &o, &truth, err));
-    const onq_code rc = fill_sets(a, truth, err);
-    oq_session_close(truth);
+    OQ_TRY(oq_session_open(a->engine, &o, &flt, err));
+    const onq_code rc = fill_sets(a, flt, err);
+    oq_session_close(flt);
     return rc;
 }
 
@@ -302,6 +304,10 @@ static onq_code check_classes(oq_auto *a, oq_metric metric, onq_error *err) {
             err, ONQ_E_INVALID,
             "--target neighbours: the first output is not [N, C] or [N, T, C], so it has "
             "no embeddings (--target sqnr=DB)");
+    if (metric == OQ_METRIC_DETECTIONS && m->detector == NULL)
+        return oq_fail(err, ONQ_E_INVALID,
+                       "--target detections: the outputs are not known as boxes with scores, or no "
+                       "score is above 0.3 (--target sqnr=DB)");
     const bool needs = metric == OQ_METRIC_AGREEMENT || metric == OQ_METRIC_SAMPLE_AGREEMENT ||
                        metric == OQ_METRIC_KL || metric == OQ_METRIC_PERPLEXITY_RISE;
     if (!needs)
@@ -324,8 +330,25 @@ static onq_code check_classes(oq_auto *a, oq_metric metric, onq_error *err) {
     return ONQ_OK;
 }
 
+/* Outputs that are boxes with scores, where a target needs to know of them. */
+static onq_code find_detector(oq_auto *a, onq_error *err) {
+    const oq_trials *set = &a->choose;
+    bool needed = a->tune.targets.n == 0;
+    for (size_t i = 0; i < a->tune.targets.n; i++)
+        needed |= a->tune.targets.v[i].metric == OQ_METRIC_DETECTIONS;
+    if (!needed || a->meaning.language.is || a->meaning.n != set->n_outputs)
+        return ONQ_OK;
+    const oq_datum **outputs = OQ_NEW_ARRAY(&a->job->arena, const oq_datum *, set->all.n + 1);
+    OQ_TRY_ALLOC(outputs != NULL, err);
+    for (size_t i = 0; i < set->all.n; i++)
+        outputs[i] = set->all.v[i].outputs;
+    return oq_detector_find(&a->job->arena, outputs, set->all.n, &a->meaning, &a->meaning.detector,
+                            err);
+}
+
 static onq_code set_targets(oq_auto *a, onq_error *err) {
     oq_tune *t = &a->tune;
+    OQ_TRY(find_detector(a, err));
     if (t->targets.n == 0) {
         a->by_default = oq_meaning_target(&a->meaning, a->choose.all.v[0].outputs,
                                           a->choose.n_outputs, oq_trial_batch(&a->choose.all.v[0]));
@@ -380,7 +403,7 @@ static onq_code make_chosen(oq_auto *a, onq_error *err) {
         return ONQ_OK;
     seen.figures[OQ_METRIC_METRIC] = c->score.figures[OQ_METRIC_METRIC];
     c->report = seen;
-    return oq_tune_report(&a->tune, NULL, set, SIZE_MAX, &a->tune.truth->report, err);
+    return oq_tune_report(&a->tune, NULL, set, SIZE_MAX, &a->tune.flt->report, err);
 }
 
 static onq_code refuse(const oq_auto *a, onq_error *err) {
@@ -401,7 +424,7 @@ static uint64_t samples_needed(const oq_auto *a) {
     uint64_t least = 0;
     for (size_t i = 0; i < a->tune.all.n; i++) {
         const oq_candidate *c = a->tune.all.v[i];
-        if (!c->ok || c->exact || oq_score_is_wrong(&c->score) || !oq_is_as_fast(c, a->tune.truth))
+        if (!c->ok || c->exact || oq_score_is_wrong(&c->score) || !oq_is_as_fast(c, a->tune.flt))
             continue;
         const uint64_t n = oq_samples_needed(&a->tune.targets, &c->score);
         least = n > 0 && (least == 0 || n < least) ? n : least;
@@ -439,8 +462,8 @@ static onq_code choose(oq_auto *a, onq_error *err) {
         a->chosen = a->nearest;
         a->chosen->report = a->chosen->report.samples > 0 ? a->chosen->report : a->chosen->score;
     }
-    if (a->tune.truth->report.samples == 0)
-        a->tune.truth->report = a->tune.truth->score;
+    if (a->tune.flt->report.samples == 0)
+        a->tune.flt->report = a->tune.flt->score;
     return ONQ_OK;
 }
 

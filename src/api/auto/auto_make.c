@@ -18,8 +18,9 @@
 
 /* True if the recipe calibrates the prepared model as it is: ranges then serve other recipes. */
 static bool keeps_graph(const oq_recipe *r) {
-    static const char *const plain[] = {"per_channel", "enable_subgraph",    "op_set",
-                                        "heaviest",    "calibration_method", "bias_correction"};
+    static const char *const plain[] = {"per_channel",      "enable_subgraph",    "op_set",
+                                        "heaviest",         "calibration_method", "bias_correction",
+                                        "learned_rounding", "double_activations"};
     for (size_t i = 0; i < r->options.n; i++) {
         const char *name = r->options.v[i].name;
         bool known = strcmp(name, "node_methods") == 0;
@@ -31,7 +32,7 @@ static bool keeps_graph(const oq_recipe *r) {
             return false;
     }
     for (oq_method m = 0; m < OQ_METHODS; m++)
-        if (oq_recipe_has_method(r, m) && oq_method_rewrites(m))
+        if (oq_recipe_has_method(r, m) && oq_method_needs_samples(m))
             return false;
     return true;
 }
@@ -39,18 +40,30 @@ static bool keeps_graph(const oq_recipe *r) {
 /* Corrections come after the ranges: a recipe has those of the recipe that it refines. */
 static const char *const corrections[] = {"bias_correction", "learned_rounding"};
 
+/* What quantizes less than all of a set of operators: its ranges are among those of the whole. */
+static const char *const parts[] = {"heaviest", "node_methods"};
+
+/* The recipe without these options. */
+static onq_code leave_out(oq_auto *a, const oq_recipe *r, const char *const *names, size_t n,
+                          oq_recipe *out, onq_error *err) {
+    *out = (oq_recipe){.command = r->command, .after = r->after};
+    for (size_t i = 0; i < r->options.n; i++) {
+        const oq_recipe_option *o = &r->options.v[i];
+        bool left_out = false;
+        for (size_t k = 0; k < n; k++)
+            left_out |= strcmp(o->name, names[k]) == 0;
+        if (!left_out)
+            OQ_TRY(oq_recipe_add(out, &a->job->arena, o->name, o->value, err));
+    }
+    return ONQ_OK;
+}
+
 /* The cache of this recipe and of those that differ from it in corrections only. */
 static onq_code set_own_cache(oq_auto *a, const oq_recipe *r, size_t fold, oq_recipe_run *run,
                               onq_error *err) {
     oq_arena *arena = &a->job->arena;
-    oq_recipe before = {.command = r->command, .after = r->after};
-    for (size_t i = 0; i < r->options.n; i++) {
-        bool late = false;
-        for (size_t k = 0; k < OQ_COUNT(corrections); k++)
-            late |= strcmp(r->options.v[i].name, corrections[k]) == 0;
-        if (!late)
-            OQ_TRY(oq_recipe_add(&before, arena, r->options.v[i].name, r->options.v[i].value, err));
-    }
+    oq_recipe before;
+    OQ_TRY(leave_out(a, r, corrections, OQ_COUNT(corrections), &before, err));
     size_t at = 0;
     while (at < a->calibrated.n && (a->calibrated.v[at].fold != fold ||
                                     !oq_recipe_equal(&a->calibrated.v[at].recipe, &before)))
@@ -65,14 +78,21 @@ static onq_code set_own_cache(oq_auto *a, const oq_recipe *r, size_t fold, oq_re
     return ONQ_OK;
 }
 
+static bool is_whole(const oq_recipe *r) {
+    for (size_t i = 0; i < OQ_COUNT(parts); i++)
+        if (oq_recipe_get(r, parts[i]) != NULL)
+            return false;
+    return true;
+}
+
 /* Ranges are found once: a run over all operators, or all of a set, leaves them for runs that
- * quantize fewer. */
+ * quantize fewer. *missing: nothing was run yet that left them for this one. */
 static onq_code set_cache(oq_auto *a, const oq_recipe *r, size_t prepared, size_t fold,
-                          oq_recipe_run *run, onq_error *err) {
+                          oq_recipe_run *run, bool *missing, onq_error *err) {
     const char *method = oq_recipe_get(r, "calibration_method"), *set = oq_recipe_get(r, "op_set");
     const char *const sets[] = {"all", set != NULL ? set : "all"};
-    const bool whole =
-        oq_recipe_get(r, "heaviest") == NULL && oq_recipe_get(r, "node_methods") == NULL;
+    const bool whole = is_whole(r);
+    *missing = false;
     if (strcmp(r->command, "static") != 0)
         return ONQ_OK;
     for (size_t i = 0; i < OQ_COUNT(sets) && keeps_graph(r); i++) {
@@ -86,7 +106,8 @@ static onq_code set_cache(oq_auto *a, const oq_recipe *r, size_t prepared, size_
             return ONQ_OK;
         }
     }
-    return set_own_cache(a, r, fold, run, err);
+    *missing = keeps_graph(r);
+    return *missing ? ONQ_OK : set_own_cache(a, r, fold, run, err);
 }
 
 /* ---- what is kept between recipes ---- */
@@ -135,8 +156,31 @@ void oq_auto_forget(oq_auto *a) {
 
 /* ---- one command ---- */
 
+static onq_code new_path(oq_auto *a, const char **path, onq_error *err) {
+    *path = oq_str_format(&a->job->arena, "%s/%zu.onnx", a->folder, a->n_files++).p;
+    return *path != NULL ? ONQ_OK : oq_fail_nomem(err);
+}
+
+static onq_code run_recipe(oq_auto *a, const oq_recipe *r, const oq_fold *fold, const char *in,
+                           const char *out, onq_error *err);
+
+/* Runs the recipe for the whole set of operators, for the sake of the ranges that it leaves. */
+static onq_code find_ranges(oq_auto *a, const oq_recipe *r, const oq_fold *fold, const char *in,
+                            onq_error *err) {
+    static const char *const names[] = {"heaviest", "node_methods", "double_activations",
+                                        "bias_correction", "learned_rounding"};
+    oq_recipe whole;
+    const char *path = NULL;
+    OQ_TRY(leave_out(a, r, names, OQ_COUNT(names), &whole, err));
+    OQ_TRY(new_path(a, &path, err));
+    const onq_code rc = run_recipe(a, &whole, fold, in, path, err);
+    oq_auto_drop(a, path);
+    return rc;
+}
+
 static onq_code run_recipe(oq_auto *a, const oq_recipe *r, const oq_fold *fold, const char *in,
                            const char *out, onq_error *err) {
+    bool missing = false;
     size_t at_fold = 0;
     const size_t prepared = number_of_prepared(a, r->after);
     oq_channel_memory *channels = NULL;
@@ -149,7 +193,11 @@ static onq_code run_recipe(oq_auto *a, const oq_recipe *r, const oq_fold *fold, 
                                     .channels = channels,
                                     .numbers = fold != NULL ? fold->calibrate : NULL,
                                     .n_numbers = fold != NULL ? fold->n_calibrate : 0}};
-    OQ_TRY(set_cache(a, r, prepared, at_fold, &run, err));
+    OQ_TRY(set_cache(a, r, prepared, at_fold, &run, &missing, err));
+    if (missing) {
+        OQ_TRY(find_ranges(a, r, fold, in, err));
+        OQ_TRY(set_cache(a, r, prepared, at_fold, &run, &missing, err));
+    }
     const onq_code rc = oq_recipe_do(&run, r, in, out, err);
     onq_result_free(run.result);
     if (rc == ONQ_E_CANCEL && a->late) {
@@ -158,11 +206,6 @@ static onq_code run_recipe(oq_auto *a, const oq_recipe *r, const oq_fold *fold, 
         return oq_fail(err, ONQ_E_RUNTIME, "there was no time for it (--time_limit)");
     }
     return rc;
-}
-
-static onq_code new_path(oq_auto *a, const char **path, onq_error *err) {
-    *path = oq_str_format(&a->job->arena, "%s/%zu.onnx", a->folder, a->n_files++).p;
-    return *path != NULL ? ONQ_OK : oq_fail_nomem(err);
 }
 
 onq_code oq_auto_size(const oq_auto *a, const char *path, uint64_t *size, onq_error *err) {
@@ -273,7 +316,8 @@ static void end_line(printed *p) {
     p->n = 0;
 }
 
-static void add_printed(printed *p, const char *text, size_t n) {
+static void add_printed(void *ctx, const char *text, size_t n) {
+    printed *p = ctx;
     for (size_t i = 0; i < n; i++)
         if (text[i] == '\n')
             end_line(p);
@@ -282,32 +326,13 @@ static void add_printed(printed *p, const char *text, size_t n) {
 }
 
 /* Reads all that the program prints. One run may take as long as the whole search. */
-static onq_code read_printed(const oq_auto *a, oq_pipe *pipe, printed *p, onq_error *err) {
-    const double most = oq_opt_real(a->job->opts, "time_limit"), begin = oq_seconds();
-    char text[4096];
-    for (;;) {
-        OQ_TRY(oq_progress(a->job->env, "evaluating", 0, 0, err));
-        if (most > 0 && oq_seconds() - begin > most)
-            return oq_fail(err, ONQ_E_LIMIT, "it takes longer than --time_limit allows");
-        if (oq_os_wait_readable(pipe->handle, 100) <= 0)
-            continue;
-        const int64_t n = oq_os_read(pipe->handle, text, sizeof text);
-        if (n == 0)
-            break;
-        if (n > 0)
-            add_printed(p, text, (size_t)n);
-        else if (errno != EINTR)
-            return oq_fail_errno(err, ONQ_E_READ, errno, "its output cannot be read");
-    }
-    end_line(p);
-    return ONQ_OK;
-}
-
 static onq_code run_program(const oq_auto *a, const char *command, double *metric, onq_error *err) {
     oq_pipe pipe;
     printed p = {.metric = NAN};
     OQ_TRY(oq_pipe_run(&pipe, command, err));
-    onq_code rc = read_printed(a, &pipe, &p, err);
+    onq_code rc = oq_pipe_follow(&pipe, a->job->env, "evaluating",
+                                 oq_opt_real(a->job->opts, "time_limit"), add_printed, &p, err);
+    end_line(&p);
     if (rc == ONQ_OK)
         rc = oq_pipe_finish(&pipe, err);
     if (rc == ONQ_E_LIMIT)

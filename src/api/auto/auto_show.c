@@ -25,8 +25,7 @@ static const char *output_path(const oq_auto *a) {
 static const char *path_on_the_way(const oq_auto *a, const char *what) {
     static const char ending[] = ".onnx";
     oq_str path = oq_str_of(output_path(a));
-    if (oq_str_ends(path, oq_str_of(ending)))
-        path.n -= sizeof ending - 1;
+    (void)oq_str_cut_end(&path, ending);
     return oq_str_format(&a->job->arena, "%.*s.%s%s", (int)path.n, path.p, what, ending).p;
 }
 
@@ -103,7 +102,8 @@ static void worst_json(oq_jw *w, const oq_score *s) {
 }
 
 static void score_json(const oq_auto *a, oq_jw *w, const oq_score *s) {
-    static const oq_metric others[] = {OQ_METRIC_NEIGHBOURS, OQ_METRIC_IOU, OQ_METRIC_KL,
+    static const oq_metric others[] = {OQ_METRIC_NEIGHBOURS,      OQ_METRIC_IOU,
+                                       OQ_METRIC_DETECTIONS,      OQ_METRIC_KL,
                                        OQ_METRIC_PERPLEXITY_RISE, OQ_METRIC_METRIC};
     figures_json(a, w, "figure", s, false);
     figures_json(a, w, "bound", s, true);
@@ -248,7 +248,7 @@ void oq_auto_json(const oq_auto *a, oq_jw *w) {
                    a->chosen->exact || oq_targets_hold(&a->tune.targets, &a->chosen->report));
     targets_json(a, w);
     candidate_json(a, a->chosen, &a->chosen->report, "chosen", w);
-    candidate_json(a, a->tune.truth, &a->tune.truth->report, "float", w);
+    candidate_json(a, a->tune.flt, &a->tune.flt->report, "float", w);
     oq_jw_begin_array(w, "candidates");
     for (size_t i = 1; i < all->n; i++)
         candidate_json(a, all->v[i], all->v[i]->ok ? &all->v[i]->score : NULL, NULL, w);
@@ -402,7 +402,7 @@ static void floats_text(const oq_auto *a, oq_buf *b) {
 
 static void verdict_text(const oq_auto *a, oq_buf *b) {
     const oq_candidate *c = a->chosen;
-    const double part = a->tune.truth->ms > 0 ? c->ms / a->tune.truth->ms : NAN;
+    const double part = a->tune.flt->ms > 0 ? c->ms / a->tune.flt->ms : NAN;
     if (c == a->tune.rival_found)
         oq_buf_adds(b, "yours is the best: nothing as fast is more accurate\n");
     else if (c->exact && a->reached)
@@ -418,7 +418,7 @@ static void verdict_text(const oq_auto *a, oq_buf *b) {
         oq_buf_addf(b, "nearest: %s,", a->nearest->label);
         figure_text(b, shown(a), oq_score_of(&a->nearest->score, shown(a)));
         oq_buf_addf(b, ", %.2f of float (--best_effort writes it)\n",
-                    a->nearest->ms / a->tune.truth->ms);
+                    a->nearest->ms / a->tune.flt->ms);
     }
     if (a->needed > 0)
         oq_buf_addf(b, "%zu samples are too few to promise it: about %" PRIu64 " would do\n",
@@ -441,11 +441,11 @@ void oq_auto_text(const oq_auto *a) {
         !oq_targets_hold(&a->tune.targets, &a->chosen->report))
         oq_warn(a->job->env, "the target is not reached on --eval_data (samples of the same kind "
                              "in --data, or a higher --target)");
-    if (!oq_is_as_fast(a->chosen, a->tune.truth))
+    if (!oq_is_as_fast(a->chosen, a->tune.flt))
         oq_warn(a->job->env,
                 "the model that was written takes %.2f times as long as float: nothing in integers "
                 "is as fast (--prefer speed keeps it float)",
-                a->chosen->ms / a->tune.truth->ms);
+                a->chosen->ms / a->tune.flt->ms);
     if (a->tune.stopped)
         oq_buf_adds(b, "stopped by --time_limit: the best so far\n");
     oq_auto_commands(a, a->chosen, b);

@@ -32,17 +32,17 @@ static onq_code compare_one(comparing *x, const oq_turn *t, size_t i, onq_error 
     oq_bench *b = x->b;
     const contender *c = &b->v[i];
     OQ_SCRATCH(arena, &b->job->env->alloc);
-    const oq_datum **made = OQ_NEW_ARRAY(&arena, const oq_datum *, 2 * x->n_outputs + 1);
-    OQ_TRY_ALLOC(made != NULL, err);
+    const oq_datum **quantized = OQ_NEW_ARRAY(&arena, const oq_datum *, 2 * x->n_outputs + 1);
+    OQ_TRY_ALLOC(quantized != NULL, err);
     const oq_outputs *forced = x->forced[i] > 0 ? &t->outputs[x->forced[i]] : NULL;
-    find_outputs(x, c, &t->outputs[i], made);
+    find_outputs(x, c, &t->outputs[i], quantized);
     if (forced != NULL)
-        find_outputs(x, c, forced, made + x->n_outputs);
+        find_outputs(x, c, forced, quantized + x->n_outputs);
     const oq_tally_step step = {.inputs = t->full[0].inputs,
-                                .truth = t->outputs[0].v,
-                                .made = made,
-                                .forced =
-                                    forced != NULL && forced->n > 0 ? made + x->n_outputs : NULL,
+                                .flt = t->outputs[0].v,
+                                .quantized = quantized,
+                                .forced = forced != NULL && forced->n > 0 ? quantized + x->n_outputs
+                                                                          : NULL,
                                 .has_forced = forced != NULL,
                                 .step = t->samples[0].step};
     return oq_tally_add(&x->slots[t->slot * b->n + i], &step, err);

@@ -146,10 +146,10 @@ static const oq_opt_group calibrate_group = OQ_GROUP("Calibration", calibrate_ro
 static onq_code quantize(void *ctx, onq_error *err) {
     oq_static *s = ctx;
     OQ_TRY(oq_quant_see_types(&s->q, err));
-    oq_model_proto *truth = NULL;
+    oq_model_proto *flt = NULL;
     if (oq_quant_refines(&s->q)) {
-        truth = oq_message_clone(&s->q.model->arena, OQ_SCHEMA_model_proto, s->q.model->proto);
-        OQ_TRY_ALLOC(truth != NULL, err);
+        flt = oq_message_clone(&s->q.model->arena, OQ_SCHEMA_model_proto, s->q.model->proto);
+        OQ_TRY_ALLOC(flt != NULL, err);
     }
     const oq_qdq_job qdq = {.model = s->q.model,
                             .run = &s->q.run,
@@ -166,7 +166,7 @@ static onq_code quantize(void *ctx, onq_error *err) {
                              .plan = &s->q.plan,
                              .decide_only = qdq.decide_only};
     OQ_TRY(s->format == OQ_FORMAT_QDQ ? oq_qdq_run(&qdq, err) : oq_qo_run(&qoper, err));
-    return truth != NULL ? oq_quant_refine(&s->q, truth, err) : ONQ_OK;
+    return flt != NULL ? oq_quant_refine(&s->q, flt, err) : ONQ_OK;
 }
 
 static onq_code find_extremes(void *ctx, oq_graph *g, onq_error *err) {

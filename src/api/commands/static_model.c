@@ -175,7 +175,7 @@ onq_code oq_static_prepare(oq_static *s, onq_error *err) {
     if (oq_opt_flag(q->job->opts, "optimize_model"))
         OQ_TRY(optimize(s, err));
     if (s->rewrite != 0 || q->config.smooth_quant)
-        OQ_TRY(oq_quant_keep_truth(q, err));
+        OQ_TRY(oq_quant_keep_float(q, err));
     if (s->rewrite != 0)
         OQ_TRY(rewrite(s, err));
     if (q->config.smooth_quant)

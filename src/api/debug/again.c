@@ -44,7 +44,7 @@ static bool is_symmetric(const oq_debug *d) {
 }
 
 bool oq_again_has_channels(const oq_debug_weight *w) {
-    return w->type != OQ_INT32 && w->n_channels > 1 && w->truth->dims.n >= 2 &&
+    return w->type != OQ_INT32 && w->n_channels > 1 && w->flt->dims.n >= 2 &&
            oq_op_traits_of(w->op)->weight != 0;
 }
 
@@ -112,7 +112,7 @@ static onq_code add_dynamic(oq_recipe *r, oq_arena *a, const oq_debug *d, onq_er
 /* Of weights in few bits: what the first of them shows. */
 static onq_code add_nbits(oq_recipe *r, oq_arena *a, const oq_debug *d, const oq_quantized *q,
                           onq_error *err) {
-    const oq_graph *g = d->made_index.graph;
+    const oq_graph *g = d->quantized_index.graph;
     bool symmetric = d->weights.n > 0;
     if (q->only.n == 0)
         return ONQ_OK;

@@ -60,9 +60,9 @@ static const oq_opt_group own = OQ_GROUP("Models and report", rows);
 
 typedef struct debugging {
     oq_job *job;
-    oq_model *truth, *made;
+    oq_model *flt, *quantized;
     oq_engine *engine;
-    oq_source *truth_source, *made_source;
+    oq_source *float_source, *quantized_source;
     oq_debug_run run;
     oq_debug d;
     oq_debug_search found;
@@ -171,20 +171,20 @@ static onq_code run_models(debugging *g, onq_error *err) {
     run->jobs = (unsigned)oq_opt_int(job->opts, "jobs");
     run->memory = oq_opt_size(job->opts, "memory");
     const oq_walker *walker = NULL;
-    OQ_TRY(oq_job_walker(job, g->truth, &walker, err));
+    OQ_TRY(oq_job_walker(job, g->flt, &walker, err));
     run->roles = walker != NULL ? &walker->roles : NULL;
-    OQ_TRY(oq_job_source(job, g->truth, &g->truth_source, err));
-    OQ_TRY(oq_job_source(job, g->made, &g->made_source, err));
+    OQ_TRY(oq_job_source(job, g->flt, &g->float_source, err));
+    OQ_TRY(oq_job_source(job, g->quantized, &g->quantized_source, err));
     if (g->d.histograms)
-        oq_source_keep_names(g->truth_source);
+        oq_source_keep_names(g->float_source);
     OQ_TRY(oq_job_engine(job, &g->engine, err));
     OQ_TRY(oq_job_session(job, &run->session, err));
     run->engine = g->engine;
-    run->truth_source = g->truth_source;
-    run->made_source = g->made_source;
+    run->float_source = g->float_source;
+    run->quantized_source = g->quantized_source;
     OQ_TRY(oq_debug_activations(&g->d, run, err));
     OQ_TRY(oq_debug_along(job, &g->d, g->engine, &g->along, err));
-    return oq_job_tell_samples(job, g->truth, g->truth_source, false, err);
+    return oq_job_tell_samples(job, g->flt, g->float_source, false, err);
 }
 
 static onq_code write_report(debugging *g, onq_error *err) {
@@ -210,18 +210,18 @@ static onq_code is_quantized(debugging *g, oq_model *m, bool *yes, onq_error *er
 
 /* Models given the wrong way round. */
 static onq_code check_order(debugging *g, onq_error *err) {
-    bool truth = false, made = false;
-    OQ_TRY(is_quantized(g, g->truth, &truth, err));
-    OQ_TRY(is_quantized(g, g->made, &made, err));
-    if (truth && !made)
+    bool flt = false, quantized = false;
+    OQ_TRY(is_quantized(g, g->flt, &flt, err));
+    OQ_TRY(is_quantized(g, g->quantized, &quantized, err));
+    if (flt && !quantized)
         return oq_fail(
             err, ONQ_E_INVALID,
             "%s: is quantized, and %s is not: are --float_model and --qdq_model swapped?",
-            g->truth->path, g->made->path);
-    if (truth)
+            g->flt->path, g->quantized->path);
+    if (flt)
         oq_warn(g->job->env,
                 "%s: the float model is itself quantized; what it has already lost is not measured",
-                g->truth->path);
+                g->flt->path);
     return ONQ_OK;
 }
 
@@ -231,32 +231,32 @@ static onq_code check_kinship(const debugging *g, onq_error *err) {
     const oq_debug *d = &g->d;
     size_t known = d->weights.n;
     for (size_t i = 0; i < d->acts.n; i++)
-        known += d->acts.v[i].truth.p != NULL && !d->acts.v[i].by_place;
+        known += d->acts.v[i].flt.p != NULL && !d->acts.v[i].by_place;
     if (known > 0 || d->unmatched.n + d->acts.n == 0)
         return ONQ_OK;
     return oq_fail(
         err, ONQ_E_INVALID,
         "%s: none of its %zu quantized tensors has a counterpart in %s: was it made from another "
         "model?",
-        g->made->path, d->unmatched.n + d->acts.n, g->truth->path);
+        g->quantized->path, d->unmatched.n + d->acts.n, g->flt->path);
 }
 
 static onq_code run_steps(debugging *g, onq_error *err) {
     oq_job *job = g->job;
     const onq_options *o = job->opts;
     OQ_TRY(check_options(o, err));
-    OQ_TRY(oq_job_open(job, oq_opt_str(o, "float_model"), &g->truth, err));
-    OQ_TRY(oq_job_open(job, oq_opt_str(o, "qdq_model"), &g->made, err));
-    OQ_TRY(oq_model_check(g->truth, err));
-    OQ_TRY(oq_model_check(g->made, err));
+    OQ_TRY(oq_job_open(job, oq_opt_str(o, "float_model"), &g->flt, err));
+    OQ_TRY(oq_job_open(job, oq_opt_str(o, "qdq_model"), &g->quantized, err));
+    OQ_TRY(oq_model_check(g->flt, err));
+    OQ_TRY(oq_model_check(g->quantized, err));
     OQ_TRY(check_order(g, err));
-    oq_debug_init(&g->d, job->env, g->truth, g->made);
+    oq_debug_init(&g->d, job->env, g->flt, g->quantized);
     g->d.histograms = oq_opt_is_set(o, "output");
     onq_code rc = oq_debug_match(&g->d, err);
     if (rc == ONQ_OK)
         rc = oq_debug_weights(&g->d, err);
     if (rc != ONQ_OK)
-        return oq_error_in(err, rc, "%s", g->made->path);
+        return oq_error_in(err, rc, "%s", g->quantized->path);
     OQ_TRY(check_kinship(g, err));
     if (oq_opt_is_set(o, "data"))
         OQ_TRY(run_models(g, err));
@@ -265,7 +265,7 @@ static onq_code run_steps(debugging *g, onq_error *err) {
     if (g->d.n_samples > 0 && !oq_opt_flag(o, "quick"))
         OQ_TRY(oq_debug_causes(job, &g->d, &g->run, &g->diagnosis, err));
     if (g->d.weights.n == 0 && g->d.acts.n == 0)
-        oq_warn(job->env, "%s: nothing in it is quantized", g->made->path);
+        oq_warn(job->env, "%s: nothing in it is quantized", g->quantized->path);
     OQ_TRY(write_report(g, err));
     oq_diagnosis_text(&g->diagnosis, &job->text);
     oq_debug_text(&g->d, (size_t)oq_opt_int(o, "top"), &job->text);
@@ -286,11 +286,11 @@ static onq_code run_debug(oq_job *job, onq_error *err) {
     oq_tally_release(&g.along);
     if (g.d.env != NULL)
         oq_debug_release(&g.d);
-    oq_source_close(g.truth_source);
-    oq_source_close(g.made_source);
+    oq_source_close(g.float_source);
+    oq_source_close(g.quantized_source);
     oq_engine_close(g.engine);
-    oq_model_free(g.truth);
-    oq_model_free(g.made);
+    oq_model_free(g.flt);
+    oq_model_free(g.quantized);
     return rc;
 }
 

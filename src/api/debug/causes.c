@@ -36,27 +36,15 @@ typedef struct quantized_set {
 static oq_str float_name(const oq_node *n) {
     static const char *const marks[] = {"_quant", "_Q2", "_Q4", "_Q8"};
     const bool own = oq_op_traits_of(n->op_type)->form != OQ_FORM_FLOAT;
-    for (size_t i = 0; own && i < OQ_COUNT(marks); i++) {
-        const oq_str mark = oq_str_of(marks[i]);
-        if (oq_str_ends(n->name, mark))
-            return (oq_str){n->name.p, n->name.n - mark.n};
-    }
-    return n->name;
+    oq_str name = n->name;
+    for (size_t i = 0; own && i < OQ_COUNT(marks) && !oq_str_cut_end(&name, marks[i]); i++)
+        continue;
+    return name;
 }
 
 /* An operator that computes with integers, or has its weight in them, in place of a float one. */
 static bool is_quantized_form(const oq_op_traits *t) {
     return t->form == OQ_FORM_QLINEAR || (t->form != OQ_FORM_FLOAT && t->stands_for != NULL);
-}
-
-static bool is_read_by_quantizer(const oq_index *ix, const oq_node *n) {
-    for (size_t k = 0; k < n->output.n; k++) {
-        const oq_value *v = n->output.v[k].n > 0 ? oq_index_find(ix, n->output.v[k]) : NULL;
-        for (size_t i = 0; v != NULL && i < v->uses.n; i++)
-            if (oq_node_is_quantize(ix->graph->node.v[v->uses.v[i].node]))
-                return true;
-    }
-    return false;
 }
 
 static onq_code find_quantized(const oq_index *ix, oq_arena *a, quantized_set *out,
@@ -71,7 +59,7 @@ static onq_code find_quantized(const oq_index *ix, oq_arena *a, quantized_set *o
         if (name.n == 0 || (!is_quantized_form(t) && !oq_debug_is_quantized(ix, n)))
             continue;
         if (!oq_map_put(&out->nodes, name, 0) ||
-            ((integer || is_read_by_quantizer(ix, n)) && !oq_map_put(&out->outputs, name, 0)))
+            ((integer || oq_node_feeds_quantize(ix, n)) && !oq_map_put(&out->outputs, name, 0)))
             return oq_fail_nomem(err);
     }
     return ONQ_OK;
@@ -89,13 +77,6 @@ static onq_code add_names(oq_diagnosing *g, oq_recipe *r, const char *option, co
     return v->n > 0 ? oq_recipe_add(r, &g->job->arena, option, text, err) : ONQ_OK;
 }
 
-static bool has_name(const names *v, oq_str s) {
-    for (size_t i = 0; i < v->n; i++)
-        if (oq_str_eq(v->v[i], s))
-            return true;
-    return false;
-}
-
 /* Nodes and outputs that the options so far quantize and the model leaves float. */
 static onq_code find_left(oq_diagnosing *g, const oq_model *made, names *nodes, names *outputs,
                           onq_error *err) {
@@ -103,7 +84,7 @@ static onq_code find_left(oq_diagnosing *g, const oq_model *made, names *nodes, 
     quantized_set given, again;
     oq_index ix;
     OQ_TRY(oq_index_build(&ix, a, made->proto->graph, NULL, err));
-    OQ_TRY(find_quantized(&g->d->made_index, a, &given, err));
+    OQ_TRY(find_quantized(&g->d->quantized_index, a, &given, err));
     OQ_TRY(find_quantized(&ix, a, &again, err));
     for (size_t i = 0; i < ix.graph->node.n; i++) {
         const oq_node *n = ix.graph->node.v[i];
@@ -116,7 +97,7 @@ static onq_code find_left(oq_diagnosing *g, const oq_model *made, names *nodes, 
             if (!OQ_PUSH(a, nodes, name))
                 return oq_fail_nomem(err);
         } else if (oq_map_has(&again.outputs, name) && !oq_map_has(&given.outputs, name) &&
-                   !has_name(outputs, op) && !OQ_PUSH(a, outputs, op)) {
+                   !oq_str_among(op, outputs->v, outputs->n) && !OQ_PUSH(a, outputs, op)) {
             return oq_fail_nomem(err);
         }
     }
@@ -295,7 +276,7 @@ static onq_code add_cause(oq_diagnosing *g, const oq_try *t, onq_error *err) {
     OQ_SCRATCH_BUF(b, &g->job->env->alloc);
     OQ_TRY(oq_remedy_say(g, t, &b, &c.row, err));
     c.text = kept(g, &b);
-    oq_again_text(&t->how, g->d->truth->path, "better.onnx", &b);
+    oq_again_text(&t->how, g->d->flt->path, "better.onnx", &b);
     c.command = kept(g, &b);
     OQ_TRY_ALLOC(c.text != NULL && c.command != NULL, err);
     OQ_TRY_ALLOC(OQ_PUSH(&g->job->arena, &g->out->causes, c), err);
@@ -367,7 +348,7 @@ static onq_code clock_remedy(oq_diagnosing *g, onq_error *err) {
     oq_cause *last = &x->causes.v[x->causes.n - 1];
     const oq_record_run *first = &g->maker.record.runs.v[0];
     const oq_sample sample = {.inputs = first->inputs, .n_inputs = first->n_inputs};
-    oq_model *both[2] = {g->d->made, NULL};
+    oq_model *both[2] = {g->d->quantized, NULL};
     double ms[2];
     OQ_TRY(open_made(g, last->made.path, &both[1], err));
     const onq_code rc = oq_clock_two(g->job, g->run, &sample, both, ms, err);
@@ -404,8 +385,8 @@ static onq_code find_set(oq_diagnosing *g, onq_error *err) {
         return ONQ_OK;
     OQ_TRY(oq_debug_run_search(g->d, g->run, &t, s, err));
     oq_remade made = OQ_NOT_MADE;
-    made.sqnr = s->made_sqnr;
-    made.agreement = s->made_agreement;
+    made.sqnr = s->quantized_sqnr;
+    made.agreement = s->quantized_agreement;
     made.macs = s->macs;
     if (!s->reached || s->n_excluded == 0 || !is_quantized_enough(g, &made) ||
         gain_over(g->current.sqnr, &made) < MIN_GAIN)
@@ -415,7 +396,7 @@ static onq_code find_set(oq_diagnosing *g, onq_error *err) {
     x->set.of = s->units.n;
     x->set.made = made;
     OQ_SCRATCH_BUF(b, &g->job->env->alloc);
-    oq_again_text(&x->tries.v[0].how, g->d->truth->path, "better.onnx", &b); /* as it is */
+    oq_again_text(&x->tries.v[0].how, g->d->flt->path, "better.onnx", &b); /* as it is */
     oq_buf_addc(&b, ' ');
     oq_debug_search_options(s, NULL, &b);
     x->set.command = kept(g, &b);
@@ -424,11 +405,11 @@ static onq_code find_set(oq_diagnosing *g, onq_error *err) {
 
 static onq_code diagnose(oq_diagnosing *g, onq_error *err) {
     oq_diagnosis *x = g->out;
-    OQ_TRY(oq_remaker_init(&g->maker, g->job, g->run, g->d->truth, err));
+    OQ_TRY(oq_remaker_init(&g->maker, g->job, g->run, g->d->flt, err));
     x->n_samples = g->maker.record.runs.n;
     if (x->n_samples == 0)
         return ONQ_OK;
-    OQ_TRY(oq_remake_measure(&g->maker, g->d->made, &x->now, err));
+    OQ_TRY(oq_remake_measure(&g->maker, g->d->quantized, &x->now, err));
     const oq_verify_grade grade =
         isnan(x->now.sqnr) ? OQ_GRADE_POOR
                            : oq_verify_grade_of(isinf(x->now.sqnr) ? OQ_VERIFY_EQUAL : x->now.sqnr,
@@ -466,7 +447,7 @@ onq_code oq_debug_causes(oq_job *job, oq_debug *d, const oq_debug_run *run, oq_d
     *out = (oq_diagnosis){.now = OQ_NOT_MADE, .set = {.made = OQ_NOT_MADE}};
     if (s == NULL || g.row_gain == NULL || g.taken == NULL)
         return oq_fail_nomem(err);
-    OQ_TRY(oq_summary_make(s, &job->arena, d->made, NULL, err));
+    OQ_TRY(oq_summary_make(s, &job->arena, d->quantized, NULL, err));
     OQ_TRY(oq_again_find(job, d, &s->quant, &g.base, err));
     for (size_t i = 0; i < d->weights.n; i++)
         g.rescaled |= !isnan(d->weights.v[i].rescaled);

@@ -14,10 +14,7 @@
 
 static bool is_about_messages(const char *name) {
     static const char *const names[] = {"quiet", "verbose", "json", "threads"};
-    for (size_t i = 0; i < OQ_COUNT(names); i++)
-        if (strcmp(name, names[i]) == 0)
-            return true;
-    return false;
+    return oq_str_is_any(oq_str_of(name), names, OQ_COUNT(names));
 }
 
 static onq_code take_options(oq_job *job, oq_debug_about *about, oq_buf *line, onq_error *err) {
@@ -48,9 +45,9 @@ static onq_code take_options(oq_job *job, oq_debug_about *about, oq_buf *line, o
 static onq_code take_sample(oq_job *job, const oq_debug_run *run, oq_debug_about *about,
                             onq_error *err) {
     const oq_sample *s = NULL;
-    about->samples = oq_source_names(run->truth_source, &about->n_samples);
-    OQ_TRY(oq_source_seek(run->truth_source, 0, err));
-    OQ_TRY(oq_source_next(run->truth_source, &s, err));
+    about->samples = oq_source_names(run->float_source, &about->n_samples);
+    OQ_TRY(oq_source_seek(run->float_source, 0, err));
+    OQ_TRY(oq_source_next(run->float_source, &s, err));
     if (s == NULL)
         return ONQ_OK;
     oq_sample *copy = OQ_NEW(&job->arena, oq_sample);
@@ -67,14 +64,14 @@ static const char *kept(oq_job *job, const oq_buf *b) {
 static onq_code take_models(oq_job *job, const oq_debug *d, oq_debug_about *about, onq_error *err) {
     oq_summary *s = OQ_NEW(&job->arena, oq_summary);
     OQ_TRY_ALLOC(s != NULL, err);
-    OQ_TRY(oq_summary_make(s, &job->arena, d->truth, NULL, err));
-    about->truth_size = d->truth->bytes.n + s->external_bytes;
-    OQ_TRY(oq_summary_make(s, &job->arena, d->made, NULL, err));
-    about->made_size = d->made->bytes.n + s->external_bytes;
+    OQ_TRY(oq_summary_make(s, &job->arena, d->flt, NULL, err));
+    about->float_size = d->flt->bytes.n + s->external_bytes;
+    OQ_TRY(oq_summary_make(s, &job->arena, d->quantized, NULL, err));
+    about->quantized_size = d->quantized->bytes.n + s->external_bytes;
     oq_again again;
     OQ_TRY(oq_again_find(job, d, &s->quant, &again, err));
     OQ_SCRATCH_BUF(text, &job->env->alloc);
-    oq_recipe_text(&again.recipe, d->truth->path, "better.onnx", &text);
+    oq_recipe_text(&again.recipe, d->flt->path, "better.onnx", &text);
     oq_buf_addc(&text, '\0');
     about->again = kept(job, &text);
     text.n = 0;
@@ -89,7 +86,7 @@ onq_code oq_debug_describe(oq_job *job, const oq_debug *d, const oq_debug_run *r
                            oq_debug_about *about, onq_error *err) {
     char cpu[256], date[32] = "";
     struct tm tm;
-    *about = (oq_debug_about){.onq = onq_version(), .truth_ms = NAN, .made_ms = NAN};
+    *about = (oq_debug_about){.onq = onq_version(), .float_ms = NAN, .quantized_ms = NAN};
     about->data = oq_opt_str(job->opts, "data");
     oq_cpu_features(cpu, sizeof cpu);
     if (oq_os_utc((int64_t)time(NULL), &tm))
@@ -104,10 +101,10 @@ onq_code oq_debug_describe(oq_job *job, const oq_debug *d, const oq_debug_run *r
     OQ_TRY(take_sample(job, run, about, err));
     if (!clock || about->sizes.sample == NULL)
         return ONQ_OK;
-    oq_model *const both[2] = {d->truth, d->made};
+    oq_model *const both[2] = {d->flt, d->quantized};
     double ms[2];
     OQ_TRY(oq_clock_two(job, run, about->sizes.sample, both, ms, err));
-    about->truth_ms = ms[0];
-    about->made_ms = ms[1];
+    about->float_ms = ms[0];
+    about->quantized_ms = ms[1];
     return ONQ_OK;
 }

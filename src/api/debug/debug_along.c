@@ -54,11 +54,11 @@ static onq_code compare(oq_bench *b, oq_debug *d, oq_tally *tally, onq_error *er
 
 onq_code oq_debug_along(oq_job *job, oq_debug *d, oq_engine *engine, oq_tally *tally,
                         onq_error *err) {
-    oq_bench_contender v[2] = {{.path = d->truth->path, .model = d->truth},
-                               {.path = d->made->path, .model = d->made}};
+    oq_bench_contender v[2] = {{.path = d->flt->path, .model = d->flt},
+                               {.path = d->quantized->path, .model = d->quantized}};
     oq_bench b = {.job = job, .engine = engine, .v = v, .n = OQ_COUNT(v)};
     const oq_walker *walker = NULL;
-    OQ_TRY(oq_job_walker(job, d->truth, &walker, err));
+    OQ_TRY(oq_job_walker(job, d->flt, &walker, err));
     if (walker == NULL || walker->roles.carry.n == 0)
         return ONQ_OK;
     const onq_code rc = compare(&b, d, tally, err);

@@ -129,7 +129,7 @@ onq_code oq_fault_say(const oq_diagnosing *g, const oq_try *t, oq_buf *out, uint
     oq_model *m = NULL;
     oq_debug again;
     OQ_TRY(oq_model_open(g->job->env, t->made.path, &how, &m, err));
-    oq_debug_init(&again, g->job->env, g->d->truth, m);
+    oq_debug_init(&again, g->job->env, g->d->flt, m);
     const onq_code rc = compare(g, &again, out, row, err);
     oq_debug_release(&again);
     oq_model_free(m);

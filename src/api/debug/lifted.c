@@ -9,7 +9,7 @@
 #include "quantize/convert/convert.h"
 
 bool oq_lifted_needs(const oq_debug *given) {
-    const oq_graph *g = given->made_index.graph;
+    const oq_graph *g = given->quantized_index.graph;
     for (size_t i = 0; i < g->node.n; i++)
         if (oq_op_traits_of(g->node.v[i]->op_type)->form == OQ_FORM_QLINEAR)
             return true;
@@ -33,8 +33,8 @@ static onq_code take_matches(oq_debug *d, const oq_debug *given, onq_error *err)
         OQ_TRY_ALLOC(oq_map_put(&names, given->acts.v[i].name, i), err);
     for (size_t i = 0; i < d->acts.n; i++) {
         const uint32_t at = oq_map_find(&names, d->acts.v[i].name);
-        if (at != OQ_MAP_NONE && given->acts.v[at].truth.p != NULL)
-            d->acts.v[i].truth = given->acts.v[at].truth;
+        if (at != OQ_MAP_NONE && given->acts.v[at].flt.p != NULL)
+            d->acts.v[i].flt = given->acts.v[at].flt;
     }
     return ONQ_OK;
 }
@@ -44,13 +44,13 @@ onq_code oq_lifted_open(oq_lifted *x, oq_job *job, const oq_debug *given, onq_er
     OQ_TRY(oq_temp_make(&job->arena, &x->folder, err));
     const char *path = oq_str_format(&job->arena, "%s/pairs.onnx", x->folder).p;
     OQ_TRY_ALLOC(path != NULL, err);
-    OQ_TRY(oq_job_open(job, given->made->path, &m, err));
+    OQ_TRY(oq_job_open(job, given->quantized->path, &m, err));
     const onq_code rc = save_lifted(m, path, err);
     oq_model_free(m);
     if (rc != ONQ_OK)
-        return oq_error_in(err, rc, "%s", given->made->path);
+        return oq_error_in(err, rc, "%s", given->quantized->path);
     OQ_TRY(oq_job_open(job, path, &x->model, err));
-    oq_debug_init(&x->d, job->env, given->truth, x->model);
+    oq_debug_init(&x->d, job->env, given->flt, x->model);
     OQ_TRY(oq_debug_match(&x->d, err));
     OQ_TRY(oq_debug_weights(&x->d, err));
     return take_matches(&x->d, given, err);

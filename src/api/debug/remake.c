@@ -23,15 +23,15 @@ static onq_code keep_run(void *ctx, const oq_turn *t, onq_error *err) {
     return oq_record_keep(ctx, s->inputs, s->n_inputs, t->outputs[0].v, t->outputs[0].n, err);
 }
 
-static onq_code keep_truth(oq_remaker *r, oq_model *truth, onq_error *err) {
+static onq_code keep_float(oq_remaker *r, oq_model *flt, onq_error *err) {
     oq_session_options o = r->run->session;
     oq_session *s = NULL;
-    o.model = truth;
+    o.model = flt;
     o.level = OQ_OPT_ALL;
     o.no_spinning = true;
     OQ_TRY(oq_session_open(r->run->engine, &o, &s, err));
     const oq_sweep sweep = {.env = r->job->env,
-                            .model = {.source = r->run->truth_source, .session = s},
+                            .model = {.source = r->run->float_source, .session = s},
                             .ctx = &r->record,
                             .more = wants_more,
                             .take = keep_run};
@@ -41,23 +41,23 @@ static onq_code keep_truth(oq_remaker *r, oq_model *truth, onq_error *err) {
 }
 
 /* A model that the caller gave in memory becomes a file for the commands that read it. */
-static onq_code find_input(oq_remaker *r, oq_model *truth, onq_error *err) {
+static onq_code find_input(oq_remaker *r, oq_model *flt, onq_error *err) {
     const oq_save_options as_it_is = {0};
-    r->input = truth->path;
-    if (oq_opt_bytes_of(r->job->opts, truth->path) == NULL)
+    r->input = flt->path;
+    if (oq_opt_bytes_of(r->job->opts, flt->path) == NULL)
         return ONQ_OK;
     r->input = oq_str_format(&r->job->arena, "%s/float.onnx", r->folder).p;
-    return r->input != NULL ? oq_model_save(truth, r->input, &as_it_is, err) : oq_fail_nomem(err);
+    return r->input != NULL ? oq_model_save(flt, r->input, &as_it_is, err) : oq_fail_nomem(err);
 }
 
-onq_code oq_remaker_init(oq_remaker *r, oq_job *job, const oq_debug_run *run, oq_model *truth,
+onq_code oq_remaker_init(oq_remaker *r, oq_job *job, const oq_debug_run *run, oq_model *flt,
                          onq_error *err) {
     *r = (oq_remaker){.job = job, .run = run, .quiet = *job->env};
     r->quiet.silent = true;
     oq_record_init(&r->record, &job->env->alloc, OQ_REMAKE_SAMPLES);
     OQ_TRY(oq_temp_make(&job->arena, &r->folder, err));
-    OQ_TRY(find_input(r, truth, err));
-    return keep_truth(r, truth, err);
+    OQ_TRY(find_input(r, flt, err));
+    return keep_float(r, flt, err);
 }
 
 void oq_remaker_release(oq_remaker *r) {

@@ -3,7 +3,7 @@
  * it: a default session, against the float model, over the same samples.
  *
  *     oq_remaker r;
- *     rc = oq_remaker_init(&r, job, run, truth, err);
+ *     rc = oq_remaker_init(&r, job, run, flt, err);
  *     rc = oq_remake(&r, &recipe, r.input, true, &made, err);
  *     oq_remaker_release(&r);
  */
@@ -39,8 +39,8 @@ typedef struct oq_remaker {
 } oq_remaker;
 
 /* Runs the float model over the samples. Release it also when this fails. */
-onq_code oq_remaker_init(oq_remaker *r, struct oq_job *job, const oq_debug_run *run,
-                         oq_model *truth, onq_error *err);
+onq_code oq_remaker_init(oq_remaker *r, struct oq_job *job, const oq_debug_run *run, oq_model *flt,
+                         onq_error *err);
 void oq_remaker_release(oq_remaker *r);
 /* Makes a model from the one in `input` and measures it. `same_ranges`: the recipe has the ranges
  * of all others that say so, which are found once. What cannot be made has no path; an error is

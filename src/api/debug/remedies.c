@@ -43,7 +43,7 @@ typedef struct unprepared {
 
 /* Of the float model; constants count that the quantized model still has. */
 static unprepared look_at(const oq_debug *d) {
-    const oq_index *ix = &d->truth_index;
+    const oq_index *ix = &d->float_index;
     unprepared u = {0};
     for (size_t i = 0; i < ix->graph->node.n; i++) {
         const oq_node *n = ix->graph->node.v[i];
@@ -54,7 +54,7 @@ static unprepared look_at(const oq_debug *d) {
         u.products++;
         const oq_str weight = oq_node_input(n, (size_t)slot);
         u.constants += oq_node_is_constant(oq_index_producer(ix, weight)) &&
-                       oq_node_is_constant(oq_index_producer(&d->made_index, weight));
+                       oq_node_is_constant(oq_index_producer(&d->quantized_index, weight));
         const oq_value *out = n->output.n > 0 ? oq_index_find(ix, n->output.v[0]) : NULL;
         u.norms += out != NULL && out->uses.n == 1 &&
                    oq_node_is(ix->graph->node.v[out->uses.v[0].node], "BatchNormalization");
@@ -232,7 +232,7 @@ static onq_code exclude(oq_diagnosing *g, oq_again *how, const names *nodes, con
 
 /* Nodes of the float model that read a tensor. */
 static onq_code add_readers(const oq_diagnosing *g, oq_str tensor, names *out, onq_error *err) {
-    const oq_index *ix = &g->d->truth_index;
+    const oq_index *ix = &g->d->float_index;
     const oq_value *v = oq_index_find(ix, tensor);
     for (size_t i = 0; v != NULL && i < v->uses.n; i++) {
         const oq_node *n = ix->graph->node.v[v->uses.v[i].node];
@@ -242,21 +242,14 @@ static onq_code add_readers(const oq_diagnosing *g, oq_str tensor, names *out, o
     return ONQ_OK;
 }
 
-static bool is_among(const names *v, oq_str name) {
-    for (size_t i = 0; i < v->n; i++)
-        if (oq_str_eq(v->v[i], name))
-            return true;
-    return false;
-}
-
 /* Readers of a tensor that are no products. */
 static onq_code add_front(const oq_diagnosing *g, oq_str tensor, names *out, onq_error *err) {
-    const oq_index *ix = &g->d->truth_index;
+    const oq_index *ix = &g->d->float_index;
     const oq_value *v = oq_index_find(ix, tensor);
     for (size_t i = 0; v != NULL && i < v->uses.n; i++) {
         const oq_node *n = ix->graph->node.v[v->uses.v[i].node];
         if (n->name.n > 0 && oq_op_traits_of(n->op_type)->product == OQ_NO_PRODUCT &&
-            !is_among(out, n->name) && !OQ_PUSH(&g->job->arena, out, n->name))
+            !oq_str_among(n->name, out->v, out->n) && !OQ_PUSH(&g->job->arena, out, n->name))
             return oq_fail_nomem(err);
     }
     return ONQ_OK;
@@ -265,15 +258,15 @@ static onq_code add_front(const oq_diagnosing *g, oq_str tensor, names *out, onq
 /* Nodes that read an input, and those after them up to the products. */
 static onq_code leave_inputs(oq_diagnosing *g, oq_again *how, const char **input, bool *applies,
                              onq_error *err) {
-    const oq_index *ix = &g->d->truth_index;
+    const oq_index *ix = &g->d->float_index;
     names v = {0};
     (void)input;
     for (size_t i = 0; i < g->d->acts.n; i++)
-        if (oq_str_is(g->d->acts.v[i].op, "input") && g->d->acts.v[i].truth.p != NULL)
-            OQ_TRY(add_readers(g, g->d->acts.v[i].truth, &v, err));
+        if (oq_str_is(g->d->acts.v[i].op, "input") && g->d->acts.v[i].flt.p != NULL)
+            OQ_TRY(add_readers(g, g->d->acts.v[i].flt, &v, err));
     for (size_t i = 0; i < ix->graph->node.n && v.n < MAX_FRONT; i++) {
         const oq_node *n = ix->graph->node.v[i];
-        if (is_among(&v, n->name) && n->output.n > 0 &&
+        if (oq_str_among(n->name, v.v, v.n) && n->output.n > 0 &&
             oq_op_traits_of(n->op_type)->product == OQ_NO_PRODUCT)
             OQ_TRY(add_front(g, n->output.v[0], &v, err));
     }
@@ -318,7 +311,7 @@ static void mark_before(const oq_index *ix, uint32_t node, bool *marked) {
  * beginning. Nodes are in the order of the graph. */
 static onq_code leave_before(oq_diagnosing *g, oq_again *how, bool all, bool *applies,
                              onq_error *err) {
-    const oq_index *ix = &g->d->truth_index;
+    const oq_index *ix = &g->d->float_index;
     oq_arena *a = &g->job->arena;
     const size_t n = ix->graph->node.n;
     bool *marked = OQ_NEW_ARRAY(a, bool, n + 1);
@@ -362,8 +355,8 @@ static const oq_debug_act *act_into(const oq_diagnosing *g, const oq_node *n) {
     const oq_debug_act *worst = NULL;
     for (size_t i = 0; i < g->d->acts.n; i++) {
         const oq_debug_act *a = &g->d->acts.v[i];
-        for (size_t k = 0; k < n->input.n && a->truth.p != NULL; k++)
-            if (oq_str_eq(n->input.v[k], a->truth) &&
+        for (size_t k = 0; k < n->input.n && a->flt.p != NULL; k++)
+            if (oq_str_eq(n->input.v[k], a->flt) &&
                 (worst == NULL || a->verdict.own < worst->verdict.own))
                 worst = a;
     }
@@ -372,7 +365,7 @@ static const oq_debug_act *act_into(const oq_diagnosing *g, const oq_node *n) {
 
 static uint32_t say_amplified(const oq_diagnosing *g, const oq_try *t, oq_buf *out) {
     const oq_amplifier *x = &g->amplifiers.v[0];
-    const oq_node *n = g->d->truth_index.graph->node.v[x->node];
+    const oq_node *n = g->d->float_index.graph->node.v[x->node];
     (void)t;
     oq_buf_addf(out, "%.*s ", OQ_STR(n->op_type));
     say_name(out, oq_node_label(n));

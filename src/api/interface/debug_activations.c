@@ -184,18 +184,11 @@ onq_code onq_activations_collect(onq_env *env, const onq_options *opts, const on
 /* ---- matching ---- */
 
 struct onq_activation_match {
-    const onq_activations *qdq, *truth;
+    const onq_activations *qdq, *flt;
     oq_arena arena;
     oq_map map; /* name -> row */
     OQ_VEC(onq_activation_row) rows;
 };
-
-static bool strip(oq_str s, oq_str end, oq_str *out) {
-    if (!oq_str_ends(s, end))
-        return false;
-    *out = (oq_str){s.p, s.n - end.n};
-    return true;
-}
 
 static uint32_t find(const onq_activations *s, oq_str name) {
     return s != NULL ? oq_map_find(&s->map, name) : OQ_MAP_NONE;
@@ -204,10 +197,10 @@ static uint32_t find(const onq_activations *s, oq_str name) {
 /* A row replaces what had its name, at the old place. */
 static onq_code put_row(onq_activation_match *m, oq_str base, size_t pre, size_t post,
                         onq_error *err) {
-    const uint32_t truth = find(m->truth, base);
+    const uint32_t flt = find(m->flt, base);
     const char *name = oq_str_cstr(&m->arena, base);
     OQ_TRY_ALLOC(name != NULL, err);
-    const onq_activation_row found = {name, pre, post, truth != OQ_MAP_NONE ? truth : ONQ_NONE};
+    const onq_activation_row found = {name, pre, post, flt != OQ_MAP_NONE ? flt : ONQ_NONE};
     const uint32_t at = oq_map_find(&m->map, base);
     if (at != OQ_MAP_NONE) {
         m->rows.v[at] = found;
@@ -220,12 +213,10 @@ static onq_code put_row(onq_activation_match *m, oq_str base, size_t pre, size_t
 }
 
 static onq_code match_row(onq_activation_match *m, size_t i, onq_error *err) {
-    const oq_str in = OQ_S("_QuantizeLinear_Input"), out = OQ_S("_DequantizeLinear_Output"),
-                 again = OQ_S("_DequantizeLinear_Output_1");
-    const oq_str name = oq_str_of(m->qdq->rows.v[i].name);
-    oq_str base;
-    const bool is_pre = strip(name, in, &base);
-    if (!is_pre && !strip(name, out, &base) && !strip(name, again, &base))
+    oq_str base = oq_str_of(m->qdq->rows.v[i].name);
+    const bool is_pre = oq_str_cut_end(&base, "_QuantizeLinear_Input");
+    if (!is_pre && !oq_str_cut_end(&base, "_DequantizeLinear_Output") &&
+        !oq_str_cut_end(&base, "_DequantizeLinear_Output_1"))
         return ONQ_OK;
     const uint32_t other = find(m->qdq, base);
     if (other == OQ_MAP_NONE)
@@ -233,13 +224,13 @@ static onq_code match_row(onq_activation_match *m, size_t i, onq_error *err) {
     return put_row(m, base, is_pre ? i : other, is_pre ? other : i, err);
 }
 
-onq_code onq_activation_match_new(const onq_activations *qdq, const onq_activations *truth,
+onq_code onq_activation_match_new(const onq_activations *qdq, const onq_activations *flt,
                                   onq_activation_match **out, onq_error *err) {
     *out = NULL;
     onq_activation_match *m = oq_calloc(&qdq->env->alloc, 1, sizeof *m);
     OQ_TRY_ALLOC(m != NULL, err);
     m->qdq = qdq;
-    m->truth = truth;
+    m->flt = flt;
     oq_arena_init(&m->arena, &qdq->env->alloc);
     oq_map_init(&m->map, &m->arena);
     for (size_t i = 0; i < qdq->rows.n; i++) {
@@ -276,13 +267,13 @@ onq_code onq_activation_match_error(const onq_activation_match *match, size_t i,
     if (r == NULL)
         return oq_fail(err, ONQ_E_INVALID, "there is no activation %zu, only %zu", i,
                        match->rows.n);
-    size_t n_pre = 0, n_post = 0, n_truth = 0;
+    size_t n_pre = 0, n_post = 0, n_float = 0;
     const onq_tensor *pre = onq_activations_at(match->qdq, r->pre_qdq, &n_pre);
     const onq_tensor *post = onq_activations_at(match->qdq, r->post_qdq, &n_post);
     onq_code rc = oq_noise_sqnr(pre, n_pre, post, n_post, qdq_err, err);
-    if (rc == ONQ_OK && r->truth != ONQ_NONE) {
-        const onq_tensor *truth = onq_activations_at(match->truth, r->truth, &n_truth);
-        rc = oq_noise_sqnr(truth, n_truth, post, n_post, xmodel_err, err);
+    if (rc == ONQ_OK && r->flt != ONQ_NONE) {
+        const onq_tensor *flt = onq_activations_at(match->flt, r->flt, &n_float);
+        rc = oq_noise_sqnr(flt, n_float, post, n_post, xmodel_err, err);
     }
     return rc == ONQ_OK ? rc : oq_error_in(err, rc, "activation '%.200s'", r->name);
 }

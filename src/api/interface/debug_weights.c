@@ -42,13 +42,13 @@ onq_code onq_debug_modify_model(onq_env *env, const char *input, const char *out
 typedef struct pair {
     uint32_t at; /* in the debugger's weights */
     const char *name;
-    bool made;
+    bool quantized;
     onq_weight_row row;
 } pair;
 
 struct onq_weight_match {
     onq_env *env;
-    oq_model *truth, *made;
+    oq_model *flt, *quantized;
     oq_debug d;
     bool extended;
     oq_arena arena; /* of the rows that were asked for */
@@ -62,7 +62,7 @@ static onq_code list_pairs(onq_weight_match *m, onq_error *err) {
         if (!m->extended && !oq_debug_is_reference(d, w)) {
             if (w->by_dq)
                 oq_warn(m->env, "%s: dequantized tensor '%.*s' is not matched by name",
-                        m->made->path, OQ_STR(w->made));
+                        m->quantized->path, OQ_STR(w->quantized_name));
             continue;
         }
         pair p = {.at = i, .name = oq_str_cstr(&m->arena, w->name)};
@@ -70,8 +70,8 @@ static onq_code list_pairs(onq_weight_match *m, onq_error *err) {
     }
     for (size_t i = 0; i < d->unmatched.n; i++)
         if (d->unmatched.v[i].weight)
-            oq_warn(m->env, "%s: weight '%.*s': %s", m->made->path, OQ_STR(d->unmatched.v[i].name),
-                    d->unmatched.v[i].why);
+            oq_warn(m->env, "%s: weight '%.*s': %s", m->quantized->path,
+                    OQ_STR(d->unmatched.v[i].name), d->unmatched.v[i].why);
     return ONQ_OK;
 }
 
@@ -81,11 +81,11 @@ static onq_code open_match(onq_weight_match *m, const onq_options *opts, onq_err
     const char *qdq_model = oq_opt_str(opts, "qdq_model");
     if (float_model == NULL || qdq_model == NULL)
         return oq_fail(err, ONQ_E_OPTION, "a float_model and a qdq_model are needed");
-    OQ_TRY(oq_job_open(&job, float_model, &m->truth, err));
-    OQ_TRY(oq_job_open(&job, qdq_model, &m->made, err));
-    OQ_TRY(oq_model_check(m->truth, err));
-    OQ_TRY(oq_model_check(m->made, err));
-    oq_debug_init(&m->d, m->env, m->truth, m->made);
+    OQ_TRY(oq_job_open(&job, float_model, &m->flt, err));
+    OQ_TRY(oq_job_open(&job, qdq_model, &m->quantized, err));
+    OQ_TRY(oq_model_check(m->flt, err));
+    OQ_TRY(oq_model_check(m->quantized, err));
+    oq_debug_init(&m->d, m->env, m->flt, m->quantized);
     const onq_code rc = oq_debug_match(&m->d, err);
     return rc == ONQ_OK ? list_pairs(m, err) : oq_error_in(err, rc, "%s", qdq_model);
 }
@@ -129,8 +129,8 @@ void onq_weight_match_free(onq_weight_match *match) {
     const onq_allocator *a = &match->env->alloc;
     if (match->d.env != NULL)
         oq_debug_release(&match->d);
-    oq_model_free(match->truth);
-    oq_model_free(match->made);
+    oq_model_free(match->flt);
+    oq_model_free(match->quantized);
     oq_arena_release(&match->arena);
     oq_free(a, match, sizeof *match);
 }
@@ -159,12 +159,12 @@ static onq_code make_row(onq_weight_match *m, const pair *p, oq_arena *a, onq_we
     oq_debug_weight *w = &m->d.weights.v[p->at];
     oq_debug_values v;
     OQ_TRY_IN(oq_debug_weight_values(&m->d, w, !m->extended, a, &v, err), err,
-              "%s: weight '%.200s'", m->made->path, p->name);
+              "%s: weight '%.200s'", m->quantized->path, p->name);
     /* The reference keeps the quantized tensor's shape, which other layouts do not have. */
-    const oq_tensor *shape = m->extended ? w->truth : w->quantized;
+    const oq_tensor *shape = m->extended ? w->flt : w->quantized;
     out->name = p->name;
-    out->truth = view(p->name, w->truth, v.truth_type, v.truth, v.truth_bytes);
-    out->dequantized = view(p->name, shape, v.made_type, v.made, v.made_bytes);
+    out->flt = view(p->name, w->flt, v.float_type, v.flt, v.float_bytes);
+    out->dequantized = view(p->name, shape, v.quantized_type, v.quantized, v.quantized_bytes);
     return ONQ_OK;
 }
 
@@ -179,9 +179,9 @@ onq_code onq_weight_match_at(onq_weight_match *match, size_t i, const onq_weight
     *out = NULL;
     OQ_TRY(check_number(match, i, err));
     pair *p = &match->pairs.v[i];
-    if (!p->made)
+    if (!p->quantized)
         OQ_TRY(make_row(match, p, &match->arena, &p->row, err));
-    p->made = true;
+    p->quantized = true;
     *out = &p->row;
     return ONQ_OK;
 }
@@ -192,7 +192,7 @@ onq_code onq_weight_match_error(onq_weight_match *match, size_t i, double *sqnr,
     OQ_TRY(check_number(match, i, err));
     OQ_SCRATCH(scratch, &match->env->alloc);
     OQ_TRY(make_row(match, &match->pairs.v[i], &scratch, &row, err));
-    return oq_noise_sqnr(&row.truth, 1, &row.dequantized, 1, sqnr, err);
+    return oq_noise_sqnr(&row.flt, 1, &row.dequantized, 1, sqnr, err);
 }
 
 onq_code onq_sqnr(const onq_tensor *x, size_t n_x, const onq_tensor *y, size_t n_y, double *out,

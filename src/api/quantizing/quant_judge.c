@@ -204,7 +204,7 @@ static void tell_json(const oq_quant *q) {
             oq_jw_real(w, "kl", oq_lm_kl(&d->verdict.text));
             oq_jw_real(w, "top1", oq_lm_top1(&d->verdict.text));
             oq_jw_real(w, "perplexity", oq_lm_perplexity(&d->verdict.text));
-            oq_jw_real(w, "perplexity_float", oq_lm_perplexity_truth(&d->verdict.text));
+            oq_jw_real(w, "perplexity_float", oq_lm_perplexity_float(&d->verdict.text));
         }
         oq_jw_bool(w, "poor", oq_quant_is_poor(q));
         oq_jw_cstr(w, "verdict", oq_verify_grade_text(grade_of(q)));

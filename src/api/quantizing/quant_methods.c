@@ -211,6 +211,6 @@ onq_code oq_quant_methods_apply(oq_quant *q, onq_error *err) {
     OQ_TRY(choose_all(&w, err));
     if (w.choices.n == 0)
         return ONQ_OK;
-    OQ_TRY(oq_quant_keep_truth(q, err));
+    OQ_TRY(oq_quant_keep_float(q, err));
     return change_model(&w, err);
 }

@@ -78,12 +78,12 @@ static void tell(const oq_quant *q, const oq_refine_job *job, double seconds) {
     tell_gain(q, job);
 }
 
-onq_code oq_quant_refine(oq_quant *q, oq_model_proto *truth, onq_error *err) {
-    assert(q->model != NULL && truth != q->model->proto);
+onq_code oq_quant_refine(oq_quant *q, oq_model_proto *flt, onq_error *err) {
+    assert(q->model != NULL && flt != q->model->proto);
     const onq_options *o = q->job->opts;
     const double began = oq_seconds();
     oq_refine_job job = {.model = q->model,
-                         .truth = truth,
+                         .flt = flt,
                          .correct_bias = oq_opt_flag(o, "bias_correction"),
                          .learn_rounding = oq_opt_flag(o, "learned_rounding"),
                          .reduced = q->config.reduce_range,

@@ -253,7 +253,7 @@ static onq_code prepare_runs(look *l, onq_error *err) {
     return with_source(l, find_classes, err);
 }
 
-onq_code oq_quant_keep_truth(oq_quant *q, onq_error *err) {
+onq_code oq_quant_keep_float(oq_quant *q, onq_error *err) {
     assert(q->model != NULL);
     look l = {.q = q};
     oq_source *source = NULL;

@@ -86,7 +86,7 @@ onq_code oq_quant_raise(oq_quant *q, unsigned mode, onq_error *err);
 
 /* Keeps the float outputs of the first samples for that look now, before the float model itself is
  * changed. Nothing is kept where there are no samples or no look is wanted. */
-onq_code oq_quant_keep_truth(oq_quant *q, onq_error *err);
+onq_code oq_quant_keep_float(oq_quant *q, onq_error *err);
 /* Quantizes, checks the result and looks at it in the runtime: always with --verify, never with
  * --no_verify, else where a runtime is found and the model is small enough for it to cost little. A
  * node that keeps the result from loading or running is left float, with a warning; where that does

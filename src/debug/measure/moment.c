@@ -81,12 +81,12 @@ static bool is_computed(const oq_debug_act *a, oq_steps *s) {
 
 /* The float model's values (without it, those before quantization): range, clipping, what the
  * quantizer does to them; and how they compare with what was `kept` narrow (or NULL). */
-static onq_code add_truth(oq_moments *w, const oq_debug_act *a, oq_moment *m, const float *x,
+static onq_code add_float(oq_moments *w, const oq_debug_act *a, oq_moment *m, const float *x,
                           const void *kept, uint64_t n, onq_error *err) {
     oq_steps s;
     const bool known = oq_moment_steps(a, &s);
-    oq_pass_truth out = {.lo = m->truth.lo, .hi = m->truth.hi};
-    OQ_TRY(oq_pass_truth_run(w->pool, x, kept, n, known ? &s : NULL, &out, err));
+    oq_pass_float out = {.lo = m->flt.lo, .hi = m->flt.hi};
+    OQ_TRY(oq_pass_float_run(w->pool, x, kept, n, known ? &s : NULL, &out, err));
     oq_sums_join(&m->cross, &out.cross);
     if (oq_mask_is(a, out.lo) || oq_mask_is(a, out.hi)) {
         const float *same = x;
@@ -94,15 +94,15 @@ static onq_code add_truth(oq_moments *w, const oq_debug_act *a, oq_moment *m, co
         OQ_TRY(oq_mask_sift(w, a, &x, &same, n, &left, err));
         m->masked += n - left;
         n = left;
-        out = (oq_pass_truth){.lo = m->truth.lo, .hi = m->truth.hi};
-        OQ_TRY(oq_pass_truth_run(w->pool, x, NULL, n, known ? &s : NULL, &out, err));
+        out = (oq_pass_float){.lo = m->flt.lo, .hi = m->flt.hi};
+        OQ_TRY(oq_pass_float_run(w->pool, x, NULL, n, known ? &s : NULL, &out, err));
     }
-    m->truth.lo = out.lo;
-    m->truth.hi = out.hi;
+    m->flt.lo = out.lo;
+    m->flt.hi = out.hi;
     m->seen += n;
-    m->truth.clipped += out.clipped;
+    m->flt.clipped += out.clipped;
     if (known)
-        oq_sums_join(&m->truth.local, &out.local);
+        oq_sums_join(&m->flt.local, &out.local);
     return ONQ_OK;
 }
 
@@ -112,7 +112,7 @@ static onq_code add_truth(oq_moments *w, const oq_debug_act *a, oq_moment *m, co
 static onq_code make_bins(const oq_moments *w, const oq_debug_act *a, oq_moment *m,
                           onq_error *err) {
     const onq_allocator *alloc = &w->d->env->alloc;
-    if (a->hist.truth == NULL || m->bins != NULL)
+    if (a->hist.flt == NULL || m->bins != NULL)
         return ONQ_OK;
     m->bins = oq_calloc(alloc, 1, sizeof *m->bins);
     return m->bins != NULL ? ONQ_OK : oq_fail_nomem(err);
@@ -124,7 +124,7 @@ static onq_code hist_waiting(const oq_moments *w, const oq_debug_act *a, oq_mome
     OQ_TRY(make_bins(w, a, m, err));
     if (m->bins == NULL)
         return ONQ_OK;
-    oq_debug_hist_add(&a->hist, m->bins->made, m->waiting.p, m->waiting_n, 1);
+    oq_debug_hist_add(&a->hist, m->bins->quantized, m->waiting.p, m->waiting_n, 1);
     m->waiting_n = 0;
     free_buffer(w, &m->waiting);
     return ONQ_OK;
@@ -132,18 +132,18 @@ static onq_code hist_waiting(const oq_moments *w, const oq_debug_act *a, oq_mome
 
 /* The float model's values. The first sample sets the range: what can be represented and what it
  * has. */
-static onq_code hist_truth(oq_moments *w, oq_debug_act *a, oq_moment *m, const float *x, uint64_t n,
+static onq_code hist_float(oq_moments *w, oq_debug_act *a, oq_moment *m, const float *x, uint64_t n,
                            onq_error *err) {
     oq_debug *d = w->d;
     if (!d->histograms)
         return ONQ_OK;
-    if (a->hist.truth == NULL) {
+    if (a->hist.flt == NULL) {
         assert(w->alone);
         float lo = INFINITY, hi = -INFINITY;
         oq_span_add(&lo, &hi, x, n);
         if (m->masked > 0) { /* what is not the mask's */
-            lo = m->truth.lo;
-            hi = m->truth.hi;
+            lo = m->flt.lo;
+            hi = m->flt.hi;
         } else if (a->n_params == 1) {
             lo = fminf(lo, (float)a->q_lo);
             hi = fmaxf(hi, (float)a->q_hi);
@@ -152,13 +152,13 @@ static onq_code hist_truth(oq_moments *w, oq_debug_act *a, oq_moment *m, const f
         OQ_TRY(oq_debug_hist_make(&d->arena, &a->hist, lo - room, hi + room, err));
     }
     OQ_TRY(hist_waiting(w, a, m, err));
-    oq_debug_hist_add(&a->hist, m->bins->truth, x, n, n / MAX_HIST + 1);
+    oq_debug_hist_add(&a->hist, m->bins->flt, x, n, n / MAX_HIST + 1);
     return ONQ_OK;
 }
 
 /* Every so many values after quantization; with `s`, of those before it. */
-static onq_code hist_made(const oq_moments *w, const oq_debug_act *a, oq_moment *m, const float *y,
-                          uint64_t n, const oq_steps *s, onq_error *err) {
+static onq_code hist_quantized(const oq_moments *w, const oq_debug_act *a, oq_moment *m,
+                               const float *y, uint64_t n, const oq_steps *s, onq_error *err) {
     const uint64_t step = n / MAX_HIST + 1;
     if (!w->d->histograms)
         return ONQ_OK;
@@ -171,7 +171,7 @@ static onq_code hist_made(const oq_moments *w, const oq_debug_act *a, oq_moment 
 
 bool oq_moments_pending(const oq_debug *d) {
     for (size_t i = 0; d->histograms && i < d->acts.n; i++)
-        if (d->acts.v[i].hist.truth == NULL && d->acts.v[i].trouble == NULL)
+        if (d->acts.v[i].hist.flt == NULL && d->acts.v[i].trouble == NULL)
             return true;
     return false;
 }
@@ -182,7 +182,7 @@ bool oq_moments_pending(const oq_debug *d) {
 static onq_code keep_after(oq_moments *w, const oq_debug_act *a, oq_moment *m, uint64_t n,
                            size_t width, void **to, onq_error *err) {
     *to = NULL;
-    if (a->truth.p == NULL || m->has_after)
+    if (a->flt.p == NULL || m->has_after)
         return ONQ_OK;
     OQ_TRY(oq_moments_reserve(w, &m->after, (n + 1) * width, err));
     m->after_n = n;
@@ -194,21 +194,21 @@ static onq_code keep_after(oq_moments *w, const oq_debug_act *a, oq_moment *m, u
 
 /* A mask that the float model will show, or, without it, has been seen. */
 static onq_code see_mask(oq_moments *w, const oq_debug_act *a, oq_moment *m,
-                         const oq_moment_made *made, onq_error *err) {
-    if (a->truth.p != NULL)
-        return oq_mask_keep(w, m, made, err);
-    return m->masked > 0 ? oq_mask_measure(w, a, m, NULL, made, err) : ONQ_OK;
+                         const oq_moment_quantized *quantized, onq_error *err) {
+    if (a->flt.p != NULL)
+        return oq_mask_keep(w, m, quantized, err);
+    return m->masked > 0 ? oq_mask_measure(w, a, m, NULL, quantized, err) : ONQ_OK;
 }
 
 static onq_code see_pair(oq_moments *w, const oq_debug_act *a, oq_moment *m, const float *p,
                          uint64_t n, const oq_steps *s, onq_error *err) {
     /* All sums are wanted where they may be all there is. */
-    const oq_pass_want want = a->truth.p != NULL && a->always ? OQ_PASS_NOISE : OQ_PASS_ALL;
+    const oq_pass_want want = a->flt.p != NULL && a->always ? OQ_PASS_NOISE : OQ_PASS_ALL;
     void *to = NULL;
     OQ_TRY(keep_after(w, a, m, n, oq_steps_bytes(s), &to, err));
-    OQ_TRY(oq_pass_made_run(w->pool, p, to, n, s, want, &m->qdq, err));
-    OQ_TRY(hist_made(w, a, m, p, n, s, err));
-    return see_mask(w, a, m, &(oq_moment_made){.pre = p, .n = n}, err);
+    OQ_TRY(oq_pass_quantized_run(w->pool, p, to, n, s, want, &m->qdq, err));
+    OQ_TRY(hist_quantized(w, a, m, p, n, s, err));
+    return see_mask(w, a, m, &(oq_moment_quantized){.pre = p, .n = n}, err);
 }
 
 static onq_code keep_pre(oq_moments *w, oq_moment *m, const float *p, uint64_t n, onq_error *err) {
@@ -239,9 +239,9 @@ static onq_code see_pre(oq_moments *w, oq_debug_act *a, oq_moment *m, const oq_d
     const float *p = NULL;
     oq_steps s;
     OQ_TRY(oq_moments_floats(w, t, &p, err));
-    if (a->truth.p == NULL) {
-        OQ_TRY(add_truth(w, a, m, p, NULL, t->count, err));
-        OQ_TRY(hist_truth(w, a, m, p, t->count, err));
+    if (a->flt.p == NULL) {
+        OQ_TRY(add_float(w, a, m, p, NULL, t->count, err));
+        OQ_TRY(hist_float(w, a, m, p, t->count, err));
     }
     return is_computed(a, &s) ? see_pair(w, a, m, p, t->count, &s, err)
                               : keep_pre(w, m, p, t->count, err);
@@ -287,29 +287,29 @@ static onq_code see_post(oq_moments *w, const oq_debug_act *a, oq_moment *m, con
     else if (m->has_pre)
         m->trouble = "before and after quantization have different sizes";
     const bool both = m->has_pre && m->pre_n == n;
-    OQ_TRY(see_mask(w, a, m, &(oq_moment_made){both ? m->pre.p : NULL, y, n, NULL}, err));
+    OQ_TRY(see_mask(w, a, m, &(oq_moment_quantized){both ? m->pre.p : NULL, y, n, NULL}, err));
     if (m->has_pre)
         give_back_pre(w, m);
-    return hist_made(w, a, m, y, n, NULL, err);
+    return hist_quantized(w, a, m, y, n, NULL, err);
 }
 
 /* ---- the float model ---- */
 
-static onq_code see_truth(oq_moments *w, oq_debug_act *a, oq_moment *m, const oq_datum *t,
+static onq_code see_float(oq_moments *w, oq_debug_act *a, oq_moment *m, const oq_datum *t,
                           onq_error *err) {
     const float *x = NULL;
     const uint64_t n = t->count;
     OQ_TRY(oq_moments_floats(w, t, &x, err));
-    m->repeated |= m->has_truth;
-    m->has_truth = true;
+    m->repeated |= m->has_float;
+    m->has_float = true;
     m->differs |= m->has_after && !m->repeated && m->after_n != n;
     const bool meets = m->has_after && !m->repeated && m->after_n == n;
-    OQ_TRY(add_truth(w, a, m, x, meets && m->narrow ? m->after.p : NULL, n, err));
+    OQ_TRY(add_float(w, a, m, x, meets && m->narrow ? m->after.p : NULL, n, err));
     if (meets && !m->narrow)
         OQ_TRY(oq_pass_sums_run(w->pool, x, m->after.p, n, &m->cross, err));
     if (m->masked > 0)
-        OQ_TRY(oq_mask_truth(w, m, x, n, err));
-    return hist_truth(w, a, m, x, n, err);
+        OQ_TRY(oq_mask_float(w, m, x, n, err));
+    return hist_float(w, a, m, x, n, err);
 }
 
 onq_code oq_moments_see(oq_moments *w, const oq_moment_use *uses, const oq_datum *t,
@@ -319,8 +319,8 @@ onq_code oq_moments_see(oq_moments *w, const oq_moment_use *uses, const oq_datum
         oq_moment *m = &w->v[u->act];
         if (!oq_dtype_is_float(t->dtype) && !(u->role == OQ_MOMENT_POST && a->integer))
             m->trouble = "it is not a float tensor";
-        else if (u->role == OQ_MOMENT_TRUTH)
-            OQ_TRY(see_truth(w, a, m, t, err));
+        else if (u->role == OQ_MOMENT_FLOAT)
+            OQ_TRY(see_float(w, a, m, t, err));
         else if (u->role == OQ_MOMENT_PRE)
             OQ_TRY(see_pre(w, a, m, t, err));
         else
@@ -348,18 +348,18 @@ static onq_code watch_name(oq_debug *d, oq_watch *w, oq_str name, uint32_t act, 
     return ONQ_OK;
 }
 
-onq_code oq_moments_watch(oq_debug *d, oq_watch *truth, oq_watch *made, onq_error *err) {
-    oq_map_init(&truth->map, &d->arena);
-    oq_map_init(&made->map, &d->arena);
+onq_code oq_moments_watch(oq_debug *d, oq_watch *flt, oq_watch *quantized, onq_error *err) {
+    oq_map_init(&flt->map, &d->arena);
+    oq_map_init(&quantized->map, &d->arena);
     for (uint32_t i = 0; i < d->acts.n; i++) {
         const oq_debug_act *a = &d->acts.v[i];
-        if (a->truth.p != NULL)
-            OQ_TRY(watch_name(d, truth, a->truth, i, OQ_MOMENT_TRUTH, err));
+        if (a->flt.p != NULL)
+            OQ_TRY(watch_name(d, flt, a->flt, i, OQ_MOMENT_FLOAT, err));
         if (a->pre.p != NULL)
-            OQ_TRY(watch_name(d, made, a->pre, i, OQ_MOMENT_PRE, err));
+            OQ_TRY(watch_name(d, quantized, a->pre, i, OQ_MOMENT_PRE, err));
         oq_steps s;
         if (!is_computed(a, &s))
-            OQ_TRY(watch_name(d, made, a->post, i, OQ_MOMENT_POST, err));
+            OQ_TRY(watch_name(d, quantized, a->post, i, OQ_MOMENT_POST, err));
     }
     return ONQ_OK;
 }
@@ -399,11 +399,11 @@ void oq_moments_begin(oq_moments *w) {
     w->again = false;
     for (size_t i = 0; i < w->n; i++) {
         oq_moment *m = &w->v[i];
-        m->truth = (oq_pass_truth){.lo = INFINITY, .hi = -INFINITY};
+        m->flt = (oq_pass_float){.lo = INFINITY, .hi = -INFINITY};
         m->qdq = m->cross = m->rest_qdq = m->rest_cross = (oq_sums){0};
         m->seen = m->masked = 0;
         m->trouble = NULL;
-        m->has_truth = m->repeated = m->differs = m->has_after = m->has_pre = false;
+        m->has_float = m->repeated = m->differs = m->has_after = m->has_pre = false;
         m->waiting_n = 0;
         if (m->bins != NULL)
             *m->bins = (oq_moment_bins){0};
@@ -420,8 +420,8 @@ onq_code oq_moments_end(oq_moments *w, bool *again, onq_error *err) {
 
 static void add_bins(oq_debug_hist *to, const oq_moment_bins *from) {
     for (size_t i = 0; from != NULL && i < OQ_DEBUG_BINS; i++) {
-        to->truth[i] += from->truth[i];
-        to->made[i] += from->made[i];
+        to->flt[i] += from->flt[i];
+        to->quantized[i] += from->quantized[i];
     }
 }
 
@@ -430,12 +430,12 @@ void oq_moments_fold(oq_moments *w) {
         const oq_moment *m = &w->v[i];
         oq_debug_act *a = &w->d->acts.v[i];
         a->repeated |= m->repeated;
-        a->lo = fminf(a->lo, m->truth.lo);
-        a->hi = fmaxf(a->hi, m->truth.hi);
+        a->lo = fminf(a->lo, m->flt.lo);
+        a->hi = fmaxf(a->hi, m->flt.hi);
         a->seen += m->seen;
-        a->clipped += m->truth.clipped;
+        a->clipped += m->flt.clipped;
         a->masked += m->masked;
-        oq_sums_join(&a->local, &m->truth.local);
+        oq_sums_join(&a->local, &m->flt.local);
         oq_sums_join(&a->qdq, &m->qdq);
         oq_sums_join(&a->rest_qdq, m->masked > 0 ? &m->rest_qdq : &m->qdq);
         if (!a->repeated) {

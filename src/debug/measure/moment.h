@@ -14,7 +14,7 @@
 #include "debug/measure/passes.h"
 
 /* What a tensor is to an activation. */
-typedef enum oq_moment_role { OQ_MOMENT_TRUTH, OQ_MOMENT_PRE, OQ_MOMENT_POST } oq_moment_role;
+typedef enum oq_moment_role { OQ_MOMENT_FLOAT, OQ_MOMENT_PRE, OQ_MOMENT_POST } oq_moment_role;
 
 typedef struct oq_moment_use {
     uint32_t act;
@@ -30,7 +30,7 @@ typedef struct oq_watch {
 } oq_watch;
 
 typedef struct oq_moment_bins {
-    uint32_t truth[OQ_DEBUG_BINS], made[OQ_DEBUG_BINS];
+    uint32_t flt[OQ_DEBUG_BINS], quantized[OQ_DEBUG_BINS];
 } oq_moment_bins;
 
 /* A buffer that grows, and is used from sample to sample. */
@@ -41,27 +41,27 @@ typedef struct oq_moment_buffer {
 
 /* What measuring without the values of a mask takes (moment_mask.c): the float model's tensor, and
  * what the quantized model showed, in the order it came. */
-typedef struct oq_moment_made {
+typedef struct oq_moment_quantized {
     const float *pre, *post; /* either may be NULL; without `post` the pair is a plain one */
     uint64_t n;
-    struct oq_moment_made *next;
-} oq_moment_made;
+    struct oq_moment_quantized *next;
+} oq_moment_quantized;
 
 typedef struct oq_moment_mask {
-    oq_moment_buffer truth;
-    uint64_t truth_n;
-    oq_moment_made *made, **last;
+    oq_moment_buffer flt;
+    uint64_t float_n;
+    oq_moment_quantized *quantized, **last;
 } oq_moment_mask;
 
 /* One activation in one sample. */
 typedef struct oq_moment {
-    oq_pass_truth truth; /* of the float model's values; without, of those before quantization */
+    oq_pass_float flt; /* of the float model's values; without, of those before quantization */
     uint64_t seen, masked;
     oq_sums qdq, cross;
     oq_sums rest_qdq, rest_cross; /* without the values of a mask, where there are some */
     oq_moment_bins *bins;         /* NULL: not wanted, or not yet */
     const char *trouble;
-    bool has_truth; /* the float model has shown it */
+    bool has_float; /* the float model has shown it */
     bool repeated;  /* a loop made it several times */
     bool differs;   /* in size from the float model's */
 
@@ -88,7 +88,7 @@ typedef struct oq_moments {
 } oq_moments;
 
 /* Lists the tensors of both models that the activations need. */
-onq_code oq_moments_watch(oq_debug *d, oq_watch *truth, oq_watch *made, onq_error *err);
+onq_code oq_moments_watch(oq_debug *d, oq_watch *flt, oq_watch *quantized, onq_error *err);
 
 /* `first` is a lane that has run, or NULL: what has a mask there has one here. */
 onq_code oq_moments_init(oq_moments *m, oq_debug *d, const oq_moments *first, onq_error *err);
@@ -123,13 +123,13 @@ onq_code oq_mask_sift(oq_moments *w, const oq_debug_act *a, const float **x, con
 /* From now on tensors of this activation are kept. */
 onq_code oq_mask_expect(const oq_moments *w, oq_moment *m, onq_error *err);
 /* The float model's tensor has values of a mask. */
-onq_code oq_mask_truth(oq_moments *w, oq_moment *m, const float *x, uint64_t n, onq_error *err);
+onq_code oq_mask_float(oq_moments *w, oq_moment *m, const float *x, uint64_t n, onq_error *err);
 /* Keeps what the quantized model shows of an activation that is expected to have them. */
-onq_code oq_mask_keep(const oq_moments *w, oq_moment *m, const oq_moment_made *made,
+onq_code oq_mask_keep(const oq_moments *w, oq_moment *m, const oq_moment_quantized *quantized,
                       onq_error *err);
 /* Adds to rest_qdq and, with the float model's values x of as many, to rest_cross. */
 onq_code oq_mask_measure(oq_moments *w, const oq_debug_act *a, oq_moment *m, const float *x,
-                         const oq_moment_made *made, onq_error *err);
+                         const oq_moment_quantized *quantized, onq_error *err);
 /* All that was kept of the activation. */
 onq_code oq_mask_end(oq_moments *w, const oq_debug_act *a, oq_moment *m, onq_error *err);
 void oq_mask_begin(const oq_moments *w, oq_moment *m);

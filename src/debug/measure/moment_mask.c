@@ -38,37 +38,37 @@ onq_code oq_mask_expect(const oq_moments *w, oq_moment *m, onq_error *err) {
         return ONQ_OK;
     m->mask = oq_calloc(&w->d->env->alloc, 1, sizeof *m->mask);
     OQ_TRY_ALLOC(m->mask != NULL, err);
-    m->mask->last = &m->mask->made;
+    m->mask->last = &m->mask->quantized;
     return ONQ_OK;
 }
 
-onq_code oq_mask_truth(oq_moments *w, oq_moment *m, const float *x, uint64_t n, onq_error *err) {
+onq_code oq_mask_float(oq_moments *w, oq_moment *m, const float *x, uint64_t n, onq_error *err) {
     w->again |= m->mask == NULL;
     OQ_TRY(oq_mask_expect(w, m, err));
-    OQ_TRY(oq_moments_reserve(w, &m->mask->truth, (n + 1) * sizeof *x, err));
-    memcpy(m->mask->truth.p, x, n * sizeof *x);
-    m->mask->truth_n = n;
+    OQ_TRY(oq_moments_reserve(w, &m->mask->flt, (n + 1) * sizeof *x, err));
+    memcpy(m->mask->flt.p, x, n * sizeof *x);
+    m->mask->float_n = n;
     return ONQ_OK;
 }
 
 /* A tensor is kept with its values after it, those of `pre` and `post`. */
 static uint64_t kept_size(uint64_t n) {
-    return sizeof(oq_moment_made) + 2 * n * sizeof(float);
+    return sizeof(oq_moment_quantized) + 2 * n * sizeof(float);
 }
 
-onq_code oq_mask_keep(const oq_moments *w, oq_moment *m, const oq_moment_made *made,
+onq_code oq_mask_keep(const oq_moments *w, oq_moment *m, const oq_moment_quantized *quantized,
                       onq_error *err) {
     if (m->mask == NULL)
         return ONQ_OK;
-    oq_moment_made *copy = oq_alloc(&w->d->env->alloc, kept_size(made->n));
+    oq_moment_quantized *copy = oq_alloc(&w->d->env->alloc, kept_size(quantized->n));
     OQ_TRY_ALLOC(copy != NULL, err);
-    float *pre = (float *)(copy + 1), *post = pre + made->n;
-    if (made->pre != NULL)
-        memcpy(pre, made->pre, made->n * sizeof *pre);
-    if (made->post != NULL)
-        memcpy(post, made->post, made->n * sizeof *post);
-    *copy = (oq_moment_made){made->pre != NULL ? pre : NULL, made->post != NULL ? post : NULL,
-                             made->n, NULL};
+    float *pre = (float *)(copy + 1), *post = pre + quantized->n;
+    if (quantized->pre != NULL)
+        memcpy(pre, quantized->pre, quantized->n * sizeof *pre);
+    if (quantized->post != NULL)
+        memcpy(post, quantized->post, quantized->n * sizeof *post);
+    *copy = (oq_moment_quantized){quantized->pre != NULL ? pre : NULL,
+                                  quantized->post != NULL ? post : NULL, quantized->n, NULL};
     *m->mask->last = copy;
     m->mask->last = &copy->next;
     return ONQ_OK;
@@ -78,19 +78,19 @@ void oq_mask_begin(const oq_moments *w, oq_moment *m) {
     oq_moment_mask *k = m->mask;
     if (k == NULL)
         return;
-    while (k->made != NULL) {
-        oq_moment_made *made = k->made;
-        k->made = made->next;
-        oq_free(&w->d->env->alloc, made, kept_size(made->n));
+    while (k->quantized != NULL) {
+        oq_moment_quantized *quantized = k->quantized;
+        k->quantized = quantized->next;
+        oq_free(&w->d->env->alloc, quantized, kept_size(quantized->n));
     }
-    k->last = &k->made;
+    k->last = &k->quantized;
 }
 
 void oq_mask_release(const oq_moments *w, oq_moment *m) {
     if (m->mask == NULL)
         return;
     oq_mask_begin(w, m);
-    oq_free(&w->d->env->alloc, m->mask->truth.p, m->mask->truth.cap);
+    oq_free(&w->d->env->alloc, m->mask->flt.p, m->mask->flt.cap);
     oq_free(&w->d->env->alloc, m->mask, sizeof *m->mask);
     m->mask = NULL;
 }
@@ -99,19 +99,19 @@ void oq_mask_release(const oq_moments *w, oq_moment *m) {
 
 /* A plain pair: what comes out follows from what goes in. */
 static onq_code measure_pair(oq_moments *w, const oq_debug_act *a, oq_moment *m, const float *x,
-                             const oq_moment_made *made, onq_error *err) {
+                             const oq_moment_quantized *quantized, onq_error *err) {
     oq_steps s;
-    uint64_t n = made->n;
-    const float *p = made->pre, *with = x != NULL ? x : p;
-    oq_pass_truth out = {0};
+    uint64_t n = quantized->n;
+    const float *p = quantized->pre, *with = x != NULL ? x : p;
+    oq_pass_float out = {0};
     if (!oq_moment_steps(a, &s))
         return ONQ_OK;
     OQ_TRY(oq_mask_sift(w, a, &with, &p, n, &n, err));
     OQ_TRY(oq_moments_reserve(w, &w->scratch, (n + 1) * oq_steps_bytes(&s), err));
-    OQ_TRY(oq_pass_made_run(w->pool, p, w->scratch.p, n, &s, OQ_PASS_ALL, &m->rest_qdq, err));
+    OQ_TRY(oq_pass_quantized_run(w->pool, p, w->scratch.p, n, &s, OQ_PASS_ALL, &m->rest_qdq, err));
     if (x == NULL)
         return ONQ_OK;
-    OQ_TRY(oq_pass_truth_run(w->pool, with, w->scratch.p, n, &s, &out, err));
+    OQ_TRY(oq_pass_float_run(w->pool, with, w->scratch.p, n, &s, &out, err));
     oq_sums_join(&m->rest_cross, &out.cross);
     return ONQ_OK;
 }
@@ -125,20 +125,21 @@ static onq_code measure_two(oq_moments *w, const oq_debug_act *a, const float *x
 }
 
 onq_code oq_mask_measure(oq_moments *w, const oq_debug_act *a, oq_moment *m, const float *x,
-                         const oq_moment_made *made, onq_error *err) {
-    if (made->post == NULL)
-        return measure_pair(w, a, m, x, made, err);
-    OQ_TRY(measure_two(w, a, made->pre, made->post, made->n, &m->rest_qdq, err));
-    return measure_two(w, a, x, made->post, made->n, &m->rest_cross, err);
+                         const oq_moment_quantized *quantized, onq_error *err) {
+    if (quantized->post == NULL)
+        return measure_pair(w, a, m, x, quantized, err);
+    OQ_TRY(measure_two(w, a, quantized->pre, quantized->post, quantized->n, &m->rest_qdq, err));
+    return measure_two(w, a, x, quantized->post, quantized->n, &m->rest_cross, err);
 }
 
 onq_code oq_mask_end(oq_moments *w, const oq_debug_act *a, oq_moment *m, onq_error *err) {
     const oq_moment_mask *k = m->mask;
     if (k == NULL || m->masked == 0)
         return ONQ_OK;
-    for (const oq_moment_made *made = k->made; made != NULL; made = made->next) {
-        const bool meets = made == k->made && !m->repeated && k->truth_n == made->n;
-        OQ_TRY(oq_mask_measure(w, a, m, meets ? k->truth.p : NULL, made, err));
+    for (const oq_moment_quantized *quantized = k->quantized; quantized != NULL;
+         quantized = quantized->next) {
+        const bool meets = quantized == k->quantized && !m->repeated && k->float_n == quantized->n;
+        OQ_TRY(oq_mask_measure(w, a, m, meets ? k->flt.p : NULL, quantized, err));
     }
     return ONQ_OK;
 }

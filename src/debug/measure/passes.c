@@ -69,14 +69,14 @@ static void add_lanes(float lanes[][LANES], oq_sums *out) {
 
 /* ---- the least and the greatest ---- */
 
-static void begin_ends(float ends[2][LANES], const oq_pass_truth *out) {
+static void begin_ends(float ends[2][LANES], const oq_pass_float *out) {
     for (int k = 0; k < LANES; k++) {
         ends[0][k] = out->lo;
         ends[1][k] = out->hi;
     }
 }
 
-static void end_ends(float ends[2][LANES], oq_pass_truth *out) {
+static void end_ends(float ends[2][LANES], oq_pass_float *out) {
     for (int k = 0; k < LANES; k++) {
         out->lo = ends[0][k] < out->lo ? ends[0][k] : out->lo;
         out->hi = ends[1][k] > out->hi ? ends[1][k] : out->hi;
@@ -104,8 +104,8 @@ static void sums_rest(const float *x, const float *y, size_t n, oq_sums *out) {
     }
 }
 
-static void truth_rest(const float *x, const void *kept, size_t from, size_t n, const oq_steps *s,
-                       oq_pass_truth *out) {
+static void float_rest(const float *x, const void *kept, size_t from, size_t n, const oq_steps *s,
+                       oq_pass_float *out) {
     for (size_t i = from; i < n; i++) {
         const float v = x[i];
         out->lo = v < out->lo ? v : out->lo;
@@ -123,8 +123,8 @@ static void truth_rest(const float *x, const void *kept, size_t from, size_t n, 
     }
 }
 
-static void made_rest(const float *p, void *keep, size_t from, size_t n, const oq_steps *s,
-                      oq_sums *out) {
+static void quantized_rest(const float *p, void *keep, size_t from, size_t n, const oq_steps *s,
+                           oq_sums *out) {
     for (size_t i = from; i < n; i++) {
         const float r = steps_integer(s, p[i]), y = r * s->scale;
         if (keep != NULL && oq_steps_bytes(s) == 1)
@@ -261,7 +261,7 @@ typedef struct job job;
 struct job {
     /* Runs a loop over `n` values from number `from` on. Loops that make sums alone add them to
      * `local`. */
-    void (*loop)(const job *j, size_t from, size_t n, oq_pass_truth *out);
+    void (*loop)(const job *j, size_t from, size_t n, oq_pass_float *out);
     const oq_passes *v;
     const float *x, *y;
     const uint8_t *kept; /* or NULL, as `keep` */
@@ -269,7 +269,7 @@ struct job {
     size_t n, part;
     const oq_steps *s;
     oq_pass_want want;
-    oq_pass_truth *parts; /* MAX_PARTS */
+    oq_pass_float *parts; /* MAX_PARTS */
 };
 
 /* A part is PART values, more where that would give more than MAX_PARTS; whole pieces. */
@@ -284,14 +284,14 @@ static onq_code run_part(void *ctx, size_t i, unsigned worker, onq_error *err) {
     const size_t from = i * j->part, left = j->n - from;
     (void)worker;
     (void)err;
-    j->parts[i] = (oq_pass_truth){.lo = INFINITY, .hi = -INFINITY};
+    j->parts[i] = (oq_pass_float){.lo = INFINITY, .hi = -INFINITY};
     j->loop(j, from, left < j->part ? left : j->part, &j->parts[i]);
     return ONQ_OK;
 }
 
 /* Runs the loop over all of x, in parts that are added up in order. */
-static onq_code run(oq_pool *pool, job *j, oq_pass_truth *out, onq_error *err) {
-    oq_pass_truth parts[MAX_PARTS];
+static onq_code run(oq_pool *pool, job *j, oq_pass_float *out, onq_error *err) {
+    oq_pass_float parts[MAX_PARTS];
     j->v = oq_passes_best();
     j->parts = parts;
     j->part = part_size(j->n);
@@ -312,36 +312,36 @@ static onq_code run(oq_pool *pool, job *j, oq_pass_truth *out, onq_error *err) {
 }
 
 static onq_code run_sums(oq_pool *pool, job *j, oq_sums *out, onq_error *err) {
-    oq_pass_truth all = {.local = *out};
+    oq_pass_float all = {.local = *out};
     OQ_TRY(run(pool, j, &all, err));
     *out = all.local;
     return ONQ_OK;
 }
 
-static void truth_loop(const job *j, size_t from, size_t n, oq_pass_truth *out) {
+static void float_loop(const job *j, size_t from, size_t n, oq_pass_float *out) {
     const uint8_t *kept = j->kept != NULL ? j->kept + from * oq_steps_bytes(j->s) : NULL;
-    j->v->truth(j->x + from, kept, n, j->s, out);
+    j->v->flt(j->x + from, kept, n, j->s, out);
 }
 
-static void made_loop(const job *j, size_t from, size_t n, oq_pass_truth *out) {
+static void quantized_loop(const job *j, size_t from, size_t n, oq_pass_float *out) {
     uint8_t *keep = j->keep != NULL ? j->keep + from * oq_steps_bytes(j->s) : NULL;
-    j->v->made(j->x + from, keep, n, j->s, j->want, &out->local);
+    j->v->quantized(j->x + from, keep, n, j->s, j->want, &out->local);
 }
 
-static void sums_loop(const job *j, size_t from, size_t n, oq_pass_truth *out) {
+static void sums_loop(const job *j, size_t from, size_t n, oq_pass_float *out) {
     j->v->sums(j->x + from, j->y + from, n, &out->local);
 }
 
-onq_code oq_pass_truth_run(oq_pool *pool, const float *x, const void *kept, size_t n,
-                           const oq_steps *s, oq_pass_truth *out, onq_error *err) {
+onq_code oq_pass_float_run(oq_pool *pool, const float *x, const void *kept, size_t n,
+                           const oq_steps *s, oq_pass_float *out, onq_error *err) {
     assert(s != NULL || kept == NULL);
-    job j = {.loop = truth_loop, .x = x, .kept = kept, .n = n, .s = s};
+    job j = {.loop = float_loop, .x = x, .kept = kept, .n = n, .s = s};
     return run(pool, &j, out, err);
 }
 
-onq_code oq_pass_made_run(oq_pool *pool, const float *p, void *keep, size_t n, const oq_steps *s,
-                          oq_pass_want want, oq_sums *out, onq_error *err) {
-    job j = {.loop = made_loop, .x = p, .keep = keep, .n = n, .s = s, .want = want};
+onq_code oq_pass_quantized_run(oq_pool *pool, const float *p, void *keep, size_t n,
+                               const oq_steps *s, oq_pass_want want, oq_sums *out, onq_error *err) {
+    job j = {.loop = quantized_loop, .x = p, .keep = keep, .n = n, .s = s, .want = want};
     return run_sums(pool, &j, out, err);
 }
 

@@ -32,23 +32,22 @@ static inline float oq_steps_kept(const oq_steps *s, const void *kept, size_t i)
 
 /* Of the float model's values: their span, how many are clipped, what the quantizer loses, and how
  * they compare with what was kept of the quantized model. */
-typedef struct oq_pass_truth {
+typedef struct oq_pass_float {
     oq_sums local; /* xx, ee, n; without steps only n */
     oq_sums cross; /* without kept values nothing */
     float lo, hi;
     uint64_t clipped;
-} oq_pass_truth;
+} oq_pass_float;
 
 /* Which sums are taken. */
 typedef enum oq_pass_want { OQ_PASS_ALL, OQ_PASS_NOISE /* xx, ee, n */ } oq_pass_want;
 
 typedef struct oq_passes {
     /* `kept` may be NULL, and `s` too if it is. Adds to *out. */
-    void (*truth)(const float *x, const void *kept, size_t n, const oq_steps *s,
-                  oq_pass_truth *out);
+    void (*flt)(const float *x, const void *kept, size_t n, const oq_steps *s, oq_pass_float *out);
     /* `p` before and after the quantizer; what came out goes to `keep` (or NULL). Adds to *out. */
-    void (*made)(const float *p, void *keep, size_t n, const oq_steps *s, oq_pass_want want,
-                 oq_sums *out);
+    void (*quantized)(const float *p, void *keep, size_t n, const oq_steps *s, oq_pass_want want,
+                      oq_sums *out);
     /* x against y. Adds to *out. */
     void (*sums)(const float *x, const float *y, size_t n, oq_sums *out);
 } oq_passes;
@@ -60,10 +59,10 @@ static inline const oq_passes *oq_passes_best(void) {
 }
 
 /* The same over large tensors, in parts on the pool (NULL: in the caller). */
-onq_code oq_pass_truth_run(oq_pool *pool, const float *x, const void *kept, size_t n,
-                           const oq_steps *s, oq_pass_truth *out, onq_error *err);
-onq_code oq_pass_made_run(oq_pool *pool, const float *p, void *keep, size_t n, const oq_steps *s,
-                          oq_pass_want want, oq_sums *out, onq_error *err);
+onq_code oq_pass_float_run(oq_pool *pool, const float *x, const void *kept, size_t n,
+                           const oq_steps *s, oq_pass_float *out, onq_error *err);
+onq_code oq_pass_quantized_run(oq_pool *pool, const float *p, void *keep, size_t n,
+                               const oq_steps *s, oq_pass_want want, oq_sums *out, onq_error *err);
 onq_code oq_pass_sums_run(oq_pool *pool, const float *x, const float *y, size_t n, oq_sums *out,
                           onq_error *err);
 

@@ -90,8 +90,8 @@ FOR static uint64_t NAME(clipped)(const float *x, size_t n, const oq_steps *s) {
 }
 
 /* One piece, whole vectors of it. */
-FOR static void NAME(truth_piece)(const float *x, const void *kept, size_t n, const oq_steps *s,
-                                  float ends[2][LANES], oq_pass_truth *out) {
+FOR static void NAME(float_piece)(const float *x, const void *kept, size_t n, const oq_steps *s,
+                                  float ends[2][LANES], oq_pass_float *out) {
     STEPS(s);
     const VI base = (int32_t)s->lo - (VI){0};
     const uint8_t *bytes = oq_steps_bytes(s) == 1 ? kept : NULL;
@@ -127,8 +127,8 @@ FOR static void NAME(truth_piece)(const float *x, const void *kept, size_t n, co
         add_lanes(lanes, &out->cross);
 }
 
-FOR static void NAME(truth)(const float *x, const void *kept, size_t n, const oq_steps *s,
-                            oq_pass_truth *out) {
+FOR static void NAME(flt)(const float *x, const void *kept, size_t n, const oq_steps *s,
+                          oq_pass_float *out) {
     const size_t whole = n / LANES * LANES;
     float ends[2][LANES];
     begin_ends(ends, out);
@@ -137,19 +137,19 @@ FOR static void NAME(truth)(const float *x, const void *kept, size_t n, const oq
     const uint8_t *at = kept;
     for (size_t i = 0, m; s != NULL && i < whole; i += m) {
         m = whole - i < OQ_PASS_PIECE ? whole - i : OQ_PASS_PIECE;
-        NAME(truth_piece)(x + i, at, m, s, ends, out);
+        NAME(float_piece)(x + i, at, m, s, ends, out);
         at += at != NULL ? m * oq_steps_bytes(s) : 0;
         if (is_out(ends, s)) /* once it was, it may be again */
             out->clipped += NAME(clipped)(x + i, m, s);
     }
     end_ends(ends, out);
-    truth_rest(x, kept, whole, n, s, out);
+    float_rest(x, kept, whole, n, s, out);
     out->local.n += n;
     out->cross.n += kept != NULL ? n : 0;
 }
 
-FOR static void NAME(made)(const float *p, void *keep, size_t n, const oq_steps *s,
-                           oq_pass_want want, oq_sums *out) {
+FOR static void NAME(quantized)(const float *p, void *keep, size_t n, const oq_steps *s,
+                                oq_pass_want want, oq_sums *out) {
     STEPS(s);
     const VI base = ROUND_BITS + (int32_t)s->lo - (VI){0};
     uint8_t *bytes = oq_steps_bytes(s) == 1 ? keep : NULL;
@@ -184,7 +184,7 @@ FOR static void NAME(made)(const float *p, void *keep, size_t n, const oq_steps 
             out->ee += total(lanes[2]);
         }
     }
-    made_rest(p, keep, whole, n, s, out);
+    quantized_rest(p, keep, whole, n, s, out);
     out->n += n;
 }
 
@@ -208,7 +208,7 @@ FOR static void NAME(sums)(const float *x, const float *y, size_t n, oq_sums *ou
     out->n += n;
 }
 
-static const oq_passes NAME(passes) = {NAME(truth), NAME(made), NAME(sums)};
+static const oq_passes NAME(passes) = {NAME(flt), NAME(quantized), NAME(sums)};
 
 #undef WIDTH
 #undef FOR

@@ -1,7 +1,7 @@
 /*
  * sums.h — how two streams of values compare, as sums that can be added up over samples.
  *
- * `x` is the truth, `y` what became of it. Signal to noise is the reference's
+ * `x` are the float values, `y` the quantized ones. Signal to noise is the reference's
  * compute_signal_to_quantization_noice_ratio over everything that was added: 20 log10(|x| / |x -
  * y|), both norms at least the machine epsilon of a double. The difference is taken in float32, as
  * numpy takes it for float32 arrays.

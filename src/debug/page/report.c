@@ -49,16 +49,16 @@ static void bytes_json(page *p, const uint8_t *v, size_t n) {
 static void hist_json(page *p, const oq_debug_hist *h) {
     uint8_t v[2 * OQ_DEBUG_BINS];
     uint32_t most = 1;
-    if (h->truth == NULL) {
+    if (h->flt == NULL) {
         oq_jw_int(&p->w, NULL, 0);
         return;
     }
     for (size_t i = 0; i < OQ_DEBUG_BINS; i++) {
-        most = h->truth[i] > most ? h->truth[i] : most;
-        most = h->made[i] > most ? h->made[i] : most;
+        most = h->flt[i] > most ? h->flt[i] : most;
+        most = h->quantized[i] > most ? h->quantized[i] : most;
     }
     for (size_t i = 0; i < 2 * OQ_DEBUG_BINS; i++) {
-        const uint32_t c = i < OQ_DEBUG_BINS ? h->truth[i] : h->made[i - OQ_DEBUG_BINS];
+        const uint32_t c = i < OQ_DEBUG_BINS ? h->flt[i] : h->quantized[i - OQ_DEBUG_BINS];
         v[i] = (uint8_t)lrint(255 * log1p((double)c) / log1p((double)most));
     }
     oq_jw_begin_array(&p->w, NULL);
@@ -224,7 +224,7 @@ static void act_row(page *p, const oq_debug_act *a) {
     oq_jw_int(w, NULL, 0);
     oq_jw_str(w, NULL, a->node);
     db_json(p, a->verdict.effect);
-    value_json(p, a->truth);
+    value_json(p, a->flt);
     db_json(p, act_after(a));
     db_json(p, a->verdict.own);
     db_json(p, NAN);
@@ -249,8 +249,8 @@ static void search_json(page *p) {
     oq_jw_bool(w, "bisected", s->bisected);
     oq_jw_bool(w, "reached", s->reached);
     named_db(p, "whole", s->whole_sqnr);
-    named_db(p, "made", s->made_sqnr);
-    oq_jw_uint(w, "made_samples", s->made_samples);
+    named_db(p, "made", s->quantized_sqnr);
+    oq_jw_uint(w, "made_samples", s->quantized_samples);
     named_db(p, "macs", s->macs);
     named_db(p, "weights", s->weights);
     p->word.n = 0;
@@ -418,11 +418,11 @@ static void about_json(page *p) {
     text_json(w, "runtime", a->runtime);
     text_json(w, "cpu", a->cpu);
     text_json(w, "date", a->date);
-    oq_jw_uint(w, "float_size", a->truth_size);
-    oq_jw_uint(w, "quantized_size", a->made_size);
-    if (!isnan(a->truth_ms) && !isnan(a->made_ms)) {
-        oq_jw_float(w, "float_ms", (float)a->truth_ms);
-        oq_jw_float(w, "quantized_ms", (float)a->made_ms);
+    oq_jw_uint(w, "float_size", a->float_size);
+    oq_jw_uint(w, "quantized_size", a->quantized_size);
+    if (!isnan(a->float_ms) && !isnan(a->quantized_ms)) {
+        oq_jw_float(w, "float_ms", (float)a->float_ms);
+        oq_jw_float(w, "quantized_ms", (float)a->quantized_ms);
     }
     text_json(w, "data", a->data);
     text_json(w, "again", a->again);
@@ -446,7 +446,7 @@ static void about_json(page *p) {
 
 static onq_code find_values(page *p, oq_arena *scratch, onq_error *err) {
     const oq_unit_sizes *sizes = p->d->about != NULL ? &p->d->about->sizes : NULL;
-    OQ_TRY(oq_profile_make(&p->profile, scratch, p->d->truth, sizes, err));
+    OQ_TRY(oq_profile_make(&p->profile, scratch, p->d->flt, sizes, err));
     oq_map_init(&p->values, scratch);
     for (uint32_t i = 0; i < p->profile.values.n; i++)
         if (!oq_map_put(&p->values, p->profile.values.v[i].name, i))
@@ -459,8 +459,8 @@ static onq_code data_json(page *p, oq_arena *scratch, onq_error *err) {
     OQ_TRY(find_values(p, scratch, err));
     oq_jw_begin_object(&p->w, NULL);
     oq_jw_cstr(&p->w, "page", "onq debug");
-    oq_jw_cstr(&p->w, "float_model", d->truth->path);
-    oq_jw_cstr(&p->w, "quantized_model", d->made->path);
+    oq_jw_cstr(&p->w, "float_model", d->flt->path);
+    oq_jw_cstr(&p->w, "quantized_model", d->quantized->path);
     oq_jw_uint(&p->w, "samples", d->n_samples);
     oq_jw_bool(&p->w, "kernel_loss", oq_debug_kernel_loss(d) != NULL);
     about_json(p);

@@ -24,10 +24,10 @@ typedef struct oq_report_cause {
 /* What a report says about the run it is of. Texts are borrowed; NULL, 0 and NAN: not known. */
 typedef struct oq_debug_about {
     const char *onq, *runtime, *cpu, *date;
-    uint64_t truth_size, made_size; /* bytes, external data included */
-    double truth_ms, made_ms;       /* of one run in a default session, side by side */
-    const char *data;               /* --data */
-    const char *const *samples;     /* their names, the first of them */
+    uint64_t float_size, quantized_size; /* bytes, external data included */
+    double float_ms, quantized_ms;       /* of one run in a default session, side by side */
+    const char *data;                    /* --data */
+    const char *const *samples;          /* their names, the first of them */
     size_t n_samples;
     OQ_VEC(oq_str) options; /* name, value, name, value ... as they were set */
     const char *again;      /* the command that makes such a model again, to add options to */

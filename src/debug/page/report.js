@@ -132,7 +132,7 @@ function effects() {
     const tr = make("tr"), meter = (part, fill) => { const td = make("td", undefined, "meter wide"), t = make("div", undefined, "track"), b = make("div", undefined, "bar"); b.style.width = `${100 * part}%`; b.style.background = fill; t.append(b); td.append(t); return td; };
     const label = make("td", undefined, "name"), td = make("td", undefined, "tick"), box = make("input"); box.type = "checkbox"; box.setAttribute("aria-label", "Leave float"); box.of = nodes; box.onchange = () => tick(nodes, box.checked); td.append(box);
     label.append(middle(clean(name), 64)); label.title = clean(name); label.append(make("small", [op && op !== name ? clean(op) : "", out ? (S.bisected ? "in the set that was found" : "the worst") : ""].filter(Boolean).join(", ")));
-    tr.append(td, label, make("td", v === null ? "not measured" : dB(v), "n"), meter(v === null ? 0 : 1 - Math.min(Math.max(v, 0), 60) / 60, colour(v) || "none"), make("td", percent(macs), "n"), meter(macs / most, "var(--truth)")); body.append(tr);
+    tr.append(td, label, make("td", v === null ? "not measured" : dB(v), "n"), meter(v === null ? 0 : 1 - Math.min(Math.max(v, 0), 60) / 60, colour(v) || "none"), make("td", percent(macs), "n"), meter(macs / most, "var(--float)")); body.append(tr);
   }
   $("bars").append(body);
   if (!S.units.length) { $("effect-box").hidden = true; $("effect").append(make("p", "No unit could be tried: only nodes of the main graph with QuantizeLinear and DequantizeLinear around them are.", "empty")); }
@@ -141,7 +141,7 @@ function effects() {
 /* ---- models with states: figures by their place in the sequence ---- */
 function sequences() {
   const a = D.along; $("along").hidden = !a; if (!a) return;
-  const kl = a.figure === "kl", ways = [["forced", "var(--truth)"], ["free", "var(--made)"]].filter(w => a[w[0]]), n = a.free.length, all = ways.flatMap(w => a[w[0]]).filter(v => v !== null), w = 960, h = 190;
+  const kl = a.figure === "kl", ways = [["forced", "var(--float)"], ["free", "var(--quantized)"]].filter(w => a[w[0]]), n = a.free.length, all = ways.flatMap(w => a[w[0]]).filter(v => v !== null), w = 960, h = 190;
   $("along-text").textContent = `${clean(a.output)}: ${kl ? "divergence from float (KL), low is good" : "signal to noise in dB, high is good"}, by ${a.place}`; if (!all.length) return;
   let low = Math.min(...all, kl ? 0 : Infinity), high = Math.max(...all); if (low === high) { low -= 1; high += 1; }
   const s = svg("svg", {viewBox: `0 0 ${w} ${h + 20}`, role: "img", "aria-label": "Figures by place in the sequence"}), x = i => n > 1 ? 46 + i * (w - 50) / (n - 1) : 46, y = v => 6 + (h - 8) * (1 - (v - low) / (high - low)), show = v => kl ? num(v) : dB(v);
@@ -231,12 +231,12 @@ function histogram(r) {
   const [lo, hi, data] = r.hist, v = bytes(data), n = v.length / 2, f = make("figure"), cap = make("figcaption", undefined, "key");
   const W = 360, H = 130, s = svg("svg", {viewBox: `0 0 ${W} ${H + 18}`, role: "img", "aria-label": "Histogram of float and quantized values"});
   const key = (c, t) => { const i = make("i"); i.style.background = `var(${c})`; cap.append(i, t); };
-  cap.append("Values (log counts)"); key("--truth", "float"); key("--made", "quantized"); if (r.qlo !== null) key("--range", "range");
+  cap.append("Values (log counts)"); key("--float", "float"); key("--quantized", "quantized"); if (r.qlo !== null) key("--range", "range");
   const bw = W / n;
   for (let i = 0; i < n; i++) {
     const a = v[i] / 255 * H, b = v[n + i] / 255 * H;
-    if (a) s.append(svg("rect", {x: i * bw, y: H - a, width: bw * .92, height: a, fill: "var(--truth)", opacity: .55}));
-    if (b) s.append(svg("rect", {x: i * bw + bw * .25, y: H - b, width: bw * .42, height: b, fill: "var(--made)", opacity: .8}));
+    if (a) s.append(svg("rect", {x: i * bw, y: H - a, width: bw * .92, height: a, fill: "var(--float)", opacity: .55}));
+    if (b) s.append(svg("rect", {x: i * bw + bw * .25, y: H - b, width: bw * .42, height: b, fill: "var(--quantized)", opacity: .8}));
   }
   const at = x => (x - lo) / (hi - lo) * W;
   if (r.qlo !== null) for (const x of [r.qlo, r.qhi]) if (at(x) >= -1 && at(x) <= W + 1) s.append(svg("line", {x1: Math.min(W - 1, Math.max(1, at(x))), x2: Math.min(W - 1, Math.max(1, at(x))), y1: 0, y2: H, stroke: "var(--range)", "stroke-width": 2, "stroke-dasharray": "5 3"}));
@@ -247,7 +247,7 @@ function channels(r) {
   const [total, worst, data] = r.channels, v = bytes(data), n = v.length / 2, f = make("figure"), W = 360, H = 110;
   const s = svg("svg", {viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": "Range of each channel"}), bw = W / n, mark = Math.floor(worst * n / total);
   for (let i = 0; i < n; i++) { const a = v[2 * i] / 255 * H, b = v[2 * i + 1] / 255 * H;
-    s.append(svg("rect", {x: i * bw, y: H - b, width: Math.max(bw * .8, .4), height: Math.max(b - a, 1), fill: i === mark ? "var(--made)" : "var(--truth)"})); }
+    s.append(svg("rect", {x: i * bw, y: H - b, width: Math.max(bw * .8, .4), height: Math.max(b - a, 1), fill: i === mark ? "var(--quantized)" : "var(--float)"})); }
   const zero = H + r.lo / (r.hi - r.lo || 1) * H;
   if (zero >= 0 && zero <= H) s.append(svg("line", {x1: 0, x2: W, y1: zero, y2: zero, stroke: "var(--soft)", "stroke-width": .5}));
   f.append(make("figcaption", `Ranges of ${total} channels; channel ${worst} ${why(r)[3] === "--per_channel" ? "stretches the range of all" : "loses most"}`), s); return f;

@@ -214,7 +214,7 @@ static onq_code search_all(oq_searching *g, onq_error *err) {
                        "%s: its main graph has no named node with QuantizeLinear and "
                        "DequantizeLinear around it; sensitivity and bisection need a QDQ model "
                        "(--quant_format qdq)",
-                       g->d->made->path);
+                       g->d->quantized->path);
     OQ_TRY(oq_debug_search_units(s, g->target, g->arena, err));
     OQ_TRY(oq_search_begin(g, err));
     oq_search_exclude_all(g, false);
@@ -239,8 +239,8 @@ onq_code oq_debug_run_search(oq_debug *d, const oq_debug_run *run, const oq_debu
                              oq_debug_search *s, onq_error *err) {
     *s = (oq_debug_search){.d = d,
                            .began = oq_seconds(),
-                           .made_sqnr = NAN,
-                           .made_agreement = NAN,
+                           .quantized_sqnr = NAN,
+                           .quantized_agreement = NAN,
                            .wide_sqnr = NAN,
                            .macs = NAN,
                            .weights = NAN};

@@ -48,9 +48,9 @@ typedef struct oq_debug_search {
     /* The set that counts (what was found, else the worst unit), as a model that was made: float
      * where it says so, protected from the runtime's own quantization, default session, all
      * samples. NAN: not known. */
-    double made_sqnr, made_agreement;
+    double quantized_sqnr, quantized_agreement;
     double wide_sqnr; /* the same nodes with 16 bits instead: the overrides */
-    uint64_t made_samples;
+    uint64_t quantized_samples;
     double macs, weights; /* share that is left in integers */
     OQ_VEC(oq_str) types; /* operators that are in the set whole, two nodes and more */
 } oq_debug_search;

@@ -98,7 +98,7 @@ static const oq_node *only_reader(const oq_index *ix, oq_str name, uint32_t *nod
 /* Each node, a product together with the Relu or Clip that alone reads it: alone, a product would
  * be quantized over a range that nobody uses. */
 static onq_code by_node(oq_debug_search *s, oq_arena *a, onq_error *err) {
-    const oq_index *ix = &s->d->made_index;
+    const oq_index *ix = &s->d->quantized_index;
     bool *taken = OQ_NEW_ARRAY(a, bool, s->nodes.n + 1);
     uint32_t *row = OQ_NEW_ARRAY(a, uint32_t, ix->graph->node.n + 1);
     OQ_TRY_ALLOC(taken != NULL && row != NULL, err);

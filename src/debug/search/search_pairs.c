@@ -15,16 +15,6 @@
 
 /* ---- who is quantized ---- */
 
-static bool goes_into_q(const oq_index *ix, const oq_node *n) {
-    for (size_t k = 0; k < n->output.n; k++) {
-        const oq_value *v = n->output.v[k].n > 0 ? oq_index_find(ix, n->output.v[k]) : NULL;
-        for (size_t i = 0; v != NULL && i < v->uses.n; i++)
-            if (oq_node_is_quantize(ix->graph->node.v[v->uses.v[i].node]))
-                return true;
-    }
-    return false;
-}
-
 /* A product that was left float among quantized nodes: its weight is a float constant. */
 static bool has_float_weight(const oq_index *ix, const oq_node *n) {
     const oq_op_traits *t = oq_op_traits_of(n->op_type);
@@ -43,19 +33,19 @@ bool oq_debug_is_quantized(const oq_index *ix, const oq_node *n) {
         reads = true;
         weight = weight || oq_index_init(ix, from->input.v[0]) != NULL;
     }
-    return reads && (weight || goes_into_q(ix, n));
+    return reads && (weight || oq_node_feeds_quantize(ix, n));
 }
 
 bool oq_debug_can_search(const oq_debug *d) {
-    const oq_graph *g = d->made_index.graph;
+    const oq_graph *g = d->quantized_index.graph;
     for (size_t i = 0; i < g->node.n; i++)
-        if (g->node.v[i]->name.n > 0 && oq_debug_is_quantized(&d->made_index, g->node.v[i]))
+        if (g->node.v[i]->name.n > 0 && oq_debug_is_quantized(&d->quantized_index, g->node.v[i]))
             return true;
     return false;
 }
 
 static onq_code find_nodes(oq_searching *g, onq_error *err) {
-    const oq_index *ix = &g->d->made_index;
+    const oq_index *ix = &g->d->quantized_index;
     const size_t n = ix->graph->node.n;
     g->place = OQ_NEW_ARRAY(g->arena, uint32_t, n + 1);
     if (g->place == NULL)
@@ -100,7 +90,7 @@ static onq_code float_input(oq_searching *g, const oq_tensor *like, oq_dtype typ
 /* The same of the float model's own bytes. */
 static onq_code own_input(oq_searching *g, oq_tensor *t, oq_search_pair *p, onq_error *err) {
     oq_span raw = {0};
-    OQ_TRY(oq_model_data(g->d->truth, t, &raw, err));
+    OQ_TRY(oq_model_data(g->d->flt, t, &raw, err));
     return float_input(g, t, (oq_dtype)t->data_type.v, raw, p, err);
 }
 
@@ -109,9 +99,9 @@ static onq_code weight_input(oq_searching *g, oq_debug_weight *w, oq_search_pair
                              onq_error *err) {
     oq_debug_values v;
     if (w->norm == NULL)
-        return own_input(g, w->truth, p, err);
+        return own_input(g, w->flt, p, err);
     OQ_TRY(oq_debug_weight_values(g->d, w, false, g->arena, &v, err));
-    return float_input(g, w->quantized, v.truth_type, (oq_span){v.truth, v.truth_bytes}, p, err);
+    return float_input(g, w->quantized, v.float_type, (oq_span){v.flt, v.float_bytes}, p, err);
 }
 
 /* A quantizer whose range begins at 0 makes a Relu needless, and the model has none then: without
@@ -122,16 +112,16 @@ static onq_code stand_in(oq_searching *g, const oq_map *acts, oq_search_pair *p,
     if (!OQ_PUSH(g->arena, &p->inputs, pre))
         return oq_fail_nomem(err);
     const uint32_t at = oq_map_find(acts, pre);
-    if (at == OQ_MAP_NONE || d->acts.v[at].truth.p == NULL)
+    if (at == OQ_MAP_NONE || d->acts.v[at].flt.p == NULL)
         return ONQ_OK;
-    const oq_node *truth = oq_index_producer(&d->truth_index, d->acts.v[at].truth);
-    const oq_node *made = oq_index_producer(&d->made_index, pre);
-    if (truth == NULL || made == NULL || oq_str_eq(truth->op_type, made->op_type) ||
-        !oq_op_traits_of(truth->op_type)->clips)
+    const oq_node *flt = oq_index_producer(&d->float_index, d->acts.v[at].flt);
+    const oq_node *quantized = oq_index_producer(&d->quantized_index, pre);
+    if (flt == NULL || quantized == NULL || oq_str_eq(flt->op_type, quantized->op_type) ||
+        !oq_op_traits_of(flt->op_type)->clips)
         return ONQ_OK;
-    p->like = truth;
-    for (size_t k = 1; k < truth->input.n; k++) {
-        oq_tensor *t = oq_index_constant(&d->truth_index, truth->input.v[k]);
+    p->like = flt;
+    for (size_t k = 1; k < flt->input.n; k++) {
+        oq_tensor *t = oq_index_constant(&d->float_index, flt->input.v[k]);
         if (t != NULL)
             OQ_TRY(own_input(g, t, p, err));
         else if (!OQ_PUSH(g->arena, &p->inputs, OQ_S("")))
@@ -140,14 +130,14 @@ static onq_code stand_in(oq_searching *g, const oq_map *acts, oq_search_pair *p,
     return ONQ_OK;
 }
 
-static oq_debug_weight *weight_named(const oq_debug *d, const oq_map *weights, oq_str made) {
-    const uint32_t at = oq_map_find(weights, made);
+static oq_debug_weight *weight_named(const oq_debug *d, const oq_map *weights, oq_str quantized) {
+    const uint32_t at = oq_map_find(weights, quantized);
     return at != OQ_MAP_NONE ? &d->weights.v[at] : NULL;
 }
 
 static onq_code add_pair(oq_searching *g, const oq_map *weights, const oq_map *acts, uint32_t at,
                          onq_error *err) {
-    const oq_index *ix = &g->d->made_index;
+    const oq_index *ix = &g->d->quantized_index;
     oq_node *dq = ix->graph->node.v[at];
     oq_search_pair p = {.dq = dq, .q_at = OQ_NO_NODE, .dq_at = at};
     if (!oq_node_is_dequantize(dq) || dq->input.n < 2 || dq->output.n < 1)
@@ -181,9 +171,9 @@ static onq_code find_pairs(oq_searching *g, onq_error *err) {
         if (g->d->acts.v[i].pre.p != NULL && !oq_map_put(&acts, g->d->acts.v[i].pre, i))
             return oq_fail_nomem(err);
     for (uint32_t i = 0; i < g->d->weights.n; i++)
-        if (!oq_map_put(&weights, g->d->weights.v[i].made, i))
+        if (!oq_map_put(&weights, g->d->weights.v[i].quantized_name, i))
             return oq_fail_nomem(err);
-    const oq_graph *graph = g->d->made_index.graph;
+    const oq_graph *graph = g->d->quantized_index.graph;
     for (uint32_t i = 0; i < graph->node.n; i++)
         OQ_TRY(add_pair(g, &weights, &acts, i, err));
     return ONQ_OK;
@@ -199,7 +189,7 @@ bool oq_search_is_off(const oq_searching *g, const oq_search_pair *p) {
 }
 
 void oq_search_apply(oq_searching *g) {
-    oq_model_touch(g->d->made);
+    oq_model_touch(g->d->quantized);
     for (size_t i = 0; i < g->pairs.n; i++) {
         oq_search_pair *p = &g->pairs.v[i];
         p->off = oq_search_is_off(g, p);
@@ -230,7 +220,7 @@ void oq_search_put_back(oq_searching *g) {
 }
 
 onq_code oq_search_find(oq_searching *g, onq_error *err) {
-    oq_model *m = g->d->made;
+    oq_model *m = g->d->quantized;
     g->n_inits = m->proto->graph->initializer.n;
     OQ_TRY(find_nodes(g, err));
     OQ_TRY(find_pairs(g, err));

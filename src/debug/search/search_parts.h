@@ -1,6 +1,6 @@
 /*
  * search_parts.h — between the files of a search: search.c decides what is tried, search_pairs.c
- * takes pairs away from the graph and puts them back, search_try.c measures tries, search_made.c
+ * takes pairs away from the graph and puts them back, search_try.c measures tries, search_measure.c
  * makes the model that was found and measures it as its users will.
  */
 #pragma once

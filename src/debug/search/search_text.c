@@ -16,16 +16,9 @@ static void quality(oq_buf *out, double sqnr, double agreement) {
         oq_buf_addf(out, ", same top-1 %.2f %%", 100 * agreement);
 }
 
-static bool is_whole_type(const oq_debug_search *s, oq_str op) {
-    for (size_t i = 0; i < s->types.n; i++)
-        if (oq_str_eq(s->types.v[i], op))
-            return true;
-    return false;
-}
-
 /* Nodes of the set that must be named: not those that a type names. */
 static bool is_listed(const oq_debug_search *s, size_t i) {
-    return s->nodes.v[i].excluded && !is_whole_type(s, s->nodes.v[i].op);
+    return s->nodes.v[i].excluded && !oq_str_among(s->nodes.v[i].op, s->types.v, s->types.n);
 }
 
 static bool is_control(char c) {
@@ -122,12 +115,12 @@ void oq_debug_search_options(const oq_debug_search *s, const char *list, oq_buf 
 
 /* What the model has that was made. */
 static void made_text(const oq_debug_search *s, const char *list, oq_buf *out) {
-    if (isnan(s->made_sqnr))
+    if (isnan(s->quantized_sqnr))
         return;
     oq_buf_adds(out, "Made and measured in a default session: ");
-    quality(out, s->made_sqnr, s->made_agreement);
-    oq_buf_addf(out, " over %llu sample%s", (unsigned long long)s->made_samples,
-                OQ_NOUN_S(s->made_samples));
+    quality(out, s->quantized_sqnr, s->quantized_agreement);
+    oq_buf_addf(out, " over %llu sample%s", (unsigned long long)s->quantized_samples,
+                OQ_NOUN_S(s->quantized_samples));
     if (!isnan(s->macs))
         oq_buf_addf(out, "; still in integers: %.1f %% of the multiply-accumulates", 100 * s->macs);
     if (!isnan(s->weights))
@@ -139,7 +132,7 @@ static void made_text(const oq_debug_search *s, const char *list, oq_buf *out) {
         return;
     oq_buf_adds(out, "With 16 bits for their tensors instead (--overrides): ");
     db(out, s->wide_sqnr);
-    oq_buf_adds(out, s->wide_sqnr + 1 < s->made_sqnr
+    oq_buf_adds(out, s->wide_sqnr + 1 < s->quantized_sqnr
                          ? "; 16 bits do not help as much as float does\n"
                          : "; slower than float on most CPUs\n");
 }
@@ -226,13 +219,13 @@ static void made_json(const oq_debug_search *s, oq_jw *w) {
     oq_buf options;
     if (s->late)
         oq_jw_bool(w, "time_limit_reached", true);
-    if (isnan(s->made_sqnr))
+    if (isnan(s->quantized_sqnr))
         return;
     oq_jw_begin_object(w, "verified");
-    oq_jw_real(w, "sqnr", s->made_sqnr);
-    if (!isnan(s->made_agreement))
-        oq_jw_real(w, "top1_agreement", s->made_agreement);
-    oq_jw_uint(w, "samples", s->made_samples);
+    oq_jw_real(w, "sqnr", s->quantized_sqnr);
+    if (!isnan(s->quantized_agreement))
+        oq_jw_real(w, "top1_agreement", s->quantized_agreement);
+    oq_jw_uint(w, "samples", s->quantized_samples);
     if (!isnan(s->wide_sqnr))
         oq_jw_real(w, "overrides_sqnr", s->wide_sqnr);
     oq_jw_begin_object(w, "integer_share");
@@ -300,7 +293,7 @@ static void override(oq_jw *w, oq_str name, const char *type) {
 void oq_debug_search_overrides(const oq_debug_search *s, oq_jw *w) {
     const oq_debug *d = s->d;
     for (size_t i = 0; i < s->nodes.n; i++) {
-        const oq_node *n = d->made_index.graph->node.v[s->nodes.v[i].node];
+        const oq_node *n = d->quantized_index.graph->node.v[s->nodes.v[i].node];
         if (!s->nodes.v[i].excluded)
             continue;
         for (size_t k = 0; k < d->weights.n; k++)

@@ -29,12 +29,12 @@ static onq_code keep_output(void *ctx, const oq_turn *t, onq_error *err) {
 /* The float model's outputs for every sample that is used. */
 static onq_code keep_outputs(oq_searching *g, onq_error *err) {
     oq_sweep sweep = {.env = g->d->env,
-                      .model = {.source = g->run->truth_source},
+                      .model = {.source = g->run->float_source},
                       .ctx = g,
                       .more = is_sample_wanted,
                       .take = keep_output};
     oq_session_options o = g->run->session;
-    o.model = g->d->truth;
+    o.model = g->d->flt;
     o.level = OQ_OPT_NONE;
     o.no_spinning = true;
     OQ_TRY(oq_session_open(g->run->engine, &o, &sweep.model.session, err));
@@ -59,23 +59,25 @@ static onq_code list_reads(oq_searching *g, onq_error *err) {
 }
 
 onq_code oq_search_begin(oq_searching *g, onq_error *err) {
-    oq_model *made = g->d->made;
-    const oq_slicer_options o = {
-        .engine = g->run->engine, .session = g->run->session, .model = made, .proto = made->proto};
+    oq_model *quantized = g->d->quantized;
+    const oq_slicer_options o = {.engine = g->run->engine,
+                                 .session = g->run->session,
+                                 .model = quantized,
+                                 .proto = quantized->proto};
     OQ_TRY(oq_pool_new_of(g->d->env, g->n_lanes, &g->pool, err));
     OQ_TRY(keep_outputs(g, err));
     OQ_TRY(oq_slicer_open(&o, &g->slicer, err));
     OQ_TRY(list_reads(g, err));
-    OQ_TRY(oq_slicer_load(g->slicer, g->run->made_source, g->kept.n, UINT64_MAX, NULL, err));
+    OQ_TRY(oq_slicer_load(g->slicer, g->run->quantized_source, g->kept.n, UINT64_MAX, NULL, err));
     if (g->slicer->n_samples == 0)
         return oq_fail(err, ONQ_E_READ, "%s: there are no samples",
-                       oq_source_text(g->run->made_source));
+                       oq_source_text(g->run->quantized_source));
     oq_search_exclude_all(g, true);
     oq_search_apply(g);
     /* A quarter is left for tries that run at once. */
     const onq_code rc = oq_cuts_make(&g->cuts, g->slicer, g->target->memory / 4 * 3, err);
     oq_search_put_back(g);
-    return rc == ONQ_OK ? rc : oq_error_in(err, rc, "%s", made->path);
+    return rc == ONQ_OK ? rc : oq_error_in(err, rc, "%s", quantized->path);
 }
 
 /* ---- what a try runs ---- */
@@ -116,7 +118,7 @@ static onq_code plan(trial *t, bool head, onq_error *err) {
 
 static onq_code open_slice(const oq_searching *g, oq_slice *p, oq_opt_level level, onq_error *err) {
     const onq_code rc = oq_slice_open(p, level, err);
-    return rc == ONQ_OK ? rc : oq_error_in(err, rc, "%s", g->d->made->path);
+    return rc == ONQ_OK ? rc : oq_error_in(err, rc, "%s", g->d->quantized->path);
 }
 
 static void close_tails(oq_searching *g) {
@@ -316,7 +318,7 @@ onq_code oq_search_measure_all(oq_searching *g, const oq_search_tries *tries, on
 onq_code oq_search_lanes(oq_searching *g, uint64_t before, onq_error *err) {
     const uint64_t memory = g->target->memory, kept = g->slicer->bytes;
     close_tails(g); /* there is one for each lane */
-    OQ_TRY(oq_flight_decide(g->d->env, g->d->made, g->run->jobs, before,
+    OQ_TRY(oq_flight_decide(g->d->env, g->d->quantized, g->run->jobs, before,
                             memory > kept ? memory - kept : 0, &g->n_lanes, err));
     oq_pool_free(g->pool);
     return oq_pool_new_of(g->d->env, g->n_lanes, &g->pool, err);
@@ -328,5 +330,5 @@ void oq_search_end(oq_searching *g) {
     if (g->slicer != NULL)
         g->s->n_runs = g->slicer->n_slices;
     oq_slicer_close(g->slicer);
-    g->d->made->proto->graph->initializer.n = g->n_inits;
+    g->d->quantized->proto->graph->initializer.n = g->n_inits;
 }

@@ -13,34 +13,27 @@
 #include "onnx/tensor.h"
 
 /* The float operator of a node of the quantized model, and the input there of input k; -1: none. */
-static oq_str truth_op(const oq_node *user, size_t k, int *slot) {
-    const oq_op_traits *made = oq_op_traits_of(user->op_type);
+static oq_str float_op(const oq_node *user, size_t k, int *slot) {
+    const oq_op_traits *quantized = oq_op_traits_of(user->op_type);
     *slot = (int)k;
-    if (made->stands_for == NULL)
+    if (quantized->stands_for == NULL)
         return user->op_type;
-    const oq_str type = oq_str_of(made->stands_for);
-    const oq_op_traits *truth = oq_op_traits_of(type);
-    *slot = made->weight == OQ_IN(k)      ? oq_op_slot(truth->weight)
-            : made->bias == OQ_IN(k)      ? oq_op_slot(truth->bias)
-            : made->either_side && k == 0 ? 0
-                                          : -1;
+    const oq_str type = oq_str_of(quantized->stands_for);
+    const oq_op_traits *flt = oq_op_traits_of(type);
+    *slot = quantized->weight == OQ_IN(k)      ? oq_op_slot(flt->weight)
+            : quantized->bias == OQ_IN(k)      ? oq_op_slot(flt->bias)
+            : quantized->either_side && k == 0 ? 0
+                                               : -1;
     return type;
 }
 
-static bool strip(oq_str s, const char *suffix, oq_str *out) {
-    const oq_str x = oq_str_of(suffix);
-    if (s.n <= x.n || !oq_str_ends(s, x))
-        return false;
-    *out = (oq_str){s.p, s.n - x.n};
-    return true;
-}
-
 /* The float model's tensor that a tensor of the quantized model corresponds to; p == NULL: none. */
-static oq_str truth_tensor(const oq_debug *d, const oq_debug_places *p, oq_str made) {
-    oq_str name = made;
-    if (!strip(made, "_QuantizeLinear_Input", &name))
-        (void)strip(made, "_quantized", &name);
-    return oq_index_producer(&d->truth_index, name) != NULL ? name : oq_debug_place_of(p, made);
+static oq_str float_tensor(const oq_debug *d, const oq_debug_places *p, oq_str quantized) {
+    oq_str name = quantized;
+    if (!oq_str_cut_end(&name, "_QuantizeLinear_Input"))
+        (void)oq_str_cut_end(&name, "_quantized");
+    return oq_index_producer(&d->float_index, name) != NULL ? name
+                                                            : oq_debug_place_of(p, quantized);
 }
 
 /* True if a BatchNormalization reads it, directly or after pairs. */
@@ -64,14 +57,14 @@ static bool is_passed(const oq_node *n) {
 
 /* A float constant, also after nodes that only give it another shape. */
 static oq_tensor *float_constant(const oq_debug *d, oq_str name) {
-    oq_tensor *t = oq_index_constant(&d->truth_index, name);
+    oq_tensor *t = oq_index_constant(&d->float_index, name);
     for (unsigned steps = 0; t == NULL && steps < 4; steps++) {
-        const oq_node *n = oq_index_producer(&d->truth_index, name);
+        const oq_node *n = oq_index_producer(&d->float_index, name);
         if (n == NULL || n->input.n == 0 || !oq_domain_is_onnx(n->domain) ||
             oq_op_traits_of(n->op_type)->repeats != OQ_REPEATS_IN_ORDER)
             return NULL;
         name = n->input.v[0];
-        t = oq_index_constant(&d->truth_index, name);
+        t = oq_index_constant(&d->float_index, name);
     }
     return t != NULL && oq_dtype_is_float(t->data_type.v) ? t : NULL;
 }
@@ -95,17 +88,17 @@ static int past_add(const oq_debug *d, const oq_node *n, taken *t) {
 }
 
 /* The float node that `op` of the quantized model was, and what it took. */
-static const oq_node *truth_node(const oq_debug *d, const oq_debug_places *p, const oq_node *user,
+static const oq_node *float_node(const oq_debug *d, const oq_debug_places *p, const oq_node *user,
                                  oq_str op, taken *t) {
-    const oq_index *ix = &d->truth_index;
-    const oq_str at = truth_tensor(d, p, user->output.v[0]);
+    const oq_index *ix = &d->float_index;
+    const oq_str at = float_tensor(d, p, user->output.v[0]);
     const oq_node *n = at.p != NULL ? oq_index_producer(ix, at) : NULL;
     for (unsigned steps = 0; n != NULL && steps < 4 && !oq_str_eq(n->op_type, op); steps++) {
         const int next = is_passed(n) && n->input.n > 0 ? 0 : past_add(d, n, t);
         if (next < 0)
             return NULL;
         if (oq_str_is(n->op_type, "BatchNormalization") &&
-            !has_own_norm(&d->made_index, user->output.v[0]))
+            !has_own_norm(&d->quantized_index, user->output.v[0]))
             t->norm = n;
         n = oq_index_producer(ix, n->input.v[next]);
     }
@@ -136,7 +129,7 @@ static bool can_fold(const oq_debug *d, const oq_node *norm, const oq_tensor *we
     return true;
 }
 
-void oq_debug_truth_by_place(const oq_debug *d, const oq_debug_places *p, const oq_node *user,
+void oq_debug_float_by_place(const oq_debug *d, const oq_debug_places *p, const oq_node *user,
                              oq_str used, oq_debug_weight *w) {
     taken t = {0};
     oq_str own;
@@ -146,33 +139,33 @@ void oq_debug_truth_by_place(const oq_debug *d, const oq_debug_places *p, const 
     size_t k = 0;
     while (k < user->input.n && !oq_str_eq(user->input.v[k], used))
         k++;
-    const oq_str op = truth_op(user, k, &slot);
-    const oq_node *n = k < user->input.n && slot >= 0 ? truth_node(d, p, user, op, &t) : NULL;
+    const oq_str op = float_op(user, k, &slot);
+    const oq_node *n = k < user->input.n && slot >= 0 ? float_node(d, p, user, op, &t) : NULL;
     if (n == NULL)
         return;
-    w->truth = input_of(d, n, (size_t)slot, &w->name);
+    w->flt = input_of(d, n, (size_t)slot, &w->name);
     if (t.norm != NULL) {
         if (t.add.p != NULL || !oq_str_is(op, "Conv") || (slot != 1 && slot != 2) ||
             !can_fold(d, t.norm, input_of(d, n, 1, &own))) {
-            w->truth = NULL;
+            w->flt = NULL;
             return;
         }
         w->norm = t.norm;
         if (slot == 2) { /* what is known by that name is the normalization's */
             w->norm_bias = input_of(d, n, 2, &own);
             w->folds_bias = true;
-            w->truth = input_of(d, t.norm, 2, &w->name);
+            w->flt = input_of(d, t.norm, 2, &w->name);
         }
     } else if (t.add.p != NULL && slot == 2) {
-        const bool alone = w->truth == NULL; /* else both were added up */
-        w->truth = alone ? float_constant(d, t.add) : NULL;
+        const bool alone = w->flt == NULL; /* else both were added up */
+        w->flt = alone ? float_constant(d, t.add) : NULL;
         w->name = t.add;
         return; /* of another shape, but as many */
     }
     /* By place alone another shape is another weight. */
-    if (w->truth != NULL && w->layout == OQ_DEBUG_AFFINE && !w->transposed &&
-        !oq_str_is(op, "Gemm") && !same_dims(w->truth, w->quantized))
-        w->truth = NULL;
+    if (w->flt != NULL && w->layout == OQ_DEBUG_AFFINE && !w->transposed &&
+        !oq_str_is(op, "Gemm") && !same_dims(w->flt, w->quantized))
+        w->flt = NULL;
 }
 
 /* ---- the arithmetic ---- */
@@ -185,7 +178,7 @@ static onq_code read_norm(oq_debug *d, const oq_node *n, size_t k, size_t want, 
     if (t == NULL)
         return oq_fail(err, ONQ_E_UNSUPPORTED, "node '%.*s': input %zu is not a constant",
                        OQ_STR(oq_node_label(n)), k);
-    OQ_TRY(oq_tensor_floats(d->truth, t, a, out, &count, err));
+    OQ_TRY(oq_tensor_floats(d->flt, t, a, out, &count, err));
     if (count != want)
         return oq_fail(err, ONQ_E_INVALID, "node '%.*s': input %zu has %zu elements, expected %zu",
                        OQ_STR(oq_node_label(n)), k, count, want);
@@ -196,9 +189,9 @@ onq_code oq_debug_fold(oq_debug *d, const oq_debug_weight *w, oq_arena *a, float
                        onq_error *err) {
     float *gamma, *beta, *mean, *var, *bias = NULL;
     size_t n_bias = 0;
-    const size_t channels = w->folds_bias          ? (size_t)n
-                            : w->truth->dims.n > 0 ? (size_t)w->truth->dims.v[0]
-                                                   : 0;
+    const size_t channels = w->folds_bias        ? (size_t)n
+                            : w->flt->dims.n > 0 ? (size_t)w->flt->dims.v[0]
+                                                 : 0;
     if (channels == 0 || n % channels != 0)
         return ONQ_OK;
     OQ_TRY(read_norm(d, w->norm, 1, channels, a, &gamma, err));
@@ -206,7 +199,7 @@ onq_code oq_debug_fold(oq_debug *d, const oq_debug_weight *w, oq_arena *a, float
     OQ_TRY(read_norm(d, w->norm, 3, channels, a, &mean, err));
     OQ_TRY(read_norm(d, w->norm, 4, channels, a, &var, err));
     if (w->norm_bias != NULL)
-        OQ_TRY(oq_tensor_floats(d->truth, w->norm_bias, a, &bias, &n_bias, err));
+        OQ_TRY(oq_tensor_floats(d->flt, w->norm_bias, a, &bias, &n_bias, err));
     const double epsilon = (double)oq_attr_float(w->norm, "epsilon", 1e-5f);
     for (uint64_t i = 0; i < n; i++) {
         const size_t c = (size_t)(i / (n / channels));

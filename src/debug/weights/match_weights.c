@@ -61,25 +61,20 @@ typedef struct matching {
 } matching;
 
 static oq_tensor *input_constant(const oq_debug *d, const oq_node *n, int slot) {
-    return oq_index_constant(&d->made_index, oq_node_input(n, (size_t)slot));
-}
-
-static bool strip(oq_str s, const char *suffix, oq_str *out) {
-    const oq_str x = oq_str_of(suffix);
-    if (s.n <= x.n || !oq_str_ends(s, x))
-        return false;
-    *out = (oq_str){s.p, s.n - x.n};
-    return true;
+    return oq_index_constant(&d->quantized_index, oq_node_input(n, (size_t)slot));
 }
 
 /* ---- the float weight ---- */
 
-static oq_tensor *truth_by_name(const oq_debug *d, oq_str made, oq_str *name) {
+static oq_tensor *float_by_name(const oq_debug *d, oq_str quantized, oq_str *name) {
     static const char *const endings[] = {"_quantized", "_DQ_Q2", "_DQ_Q4", "_DQ_Q8",
                                           "_Q2",        "_Q4",    "_Q8",    "_Bnb4"};
     for (size_t i = 0; i < OQ_COUNT(endings); i++) {
-        oq_tensor *t =
-            strip(made, endings[i], name) ? oq_index_constant(&d->truth_index, *name) : NULL;
+        oq_str base = quantized;
+        if (!oq_str_cut_end(&base, endings[i]))
+            continue;
+        *name = base;
+        oq_tensor *t = oq_index_constant(&d->float_index, base);
         if (t != NULL && oq_dtype_is_float(t->data_type.v))
             return t;
     }
@@ -101,7 +96,7 @@ static const oq_node *first_user(const oq_index *ix, oq_str name, uint32_t *at) 
 /* An integer operator is the float model's node under another name: --nodes_to_exclude knows the
  * float one. */
 static void name_float_node(const oq_debug *d, oq_debug_weight *w) {
-    const oq_node *n = first_user(&d->truth_index, w->name, NULL);
+    const oq_node *n = first_user(&d->float_index, w->name, NULL);
     if (n != NULL && !oq_str_eq(n->op_type, w->op))
         w->node = oq_node_label(n);
 }
@@ -126,14 +121,14 @@ static onq_code add(matching *m, oq_debug_weight *w, onq_error *err) {
 
 /* Fills who uses it; `used` is the tensor that the user reads. */
 static void set_user(const matching *m, oq_debug_weight *w, const oq_node *holder, oq_str *used) {
-    const oq_index *ix = &m->d->made_index;
+    const oq_index *ix = &m->d->quantized_index;
     const oq_node *user = holder;
-    *used = w->made;
+    *used = w->quantized_name;
     if (oq_node_is_dequantize(holder) && holder->output.n > 0) {
         *used = holder->output.v[0];
         user = first_user(ix, *used, &w->position);
         if (user != NULL && oq_str_is(user->op_type, "Transpose") && user->output.n > 0 &&
-            oq_str_ends(w->made, OQ_S("_DQ_Q4"))) {
+            oq_str_ends(w->quantized_name, OQ_S("_DQ_Q4"))) {
             w->transposed = true;
             user = first_user(ix, user->output.v[0], &w->position);
         }
@@ -152,7 +147,7 @@ static bool same_count(const oq_tensor *a, const oq_tensor *b) {
 
 /* True if a product reads the float weight as it is. */
 static bool is_read_directly(const matching *m, const oq_debug_weight *w) {
-    const oq_index *ix = &m->d->truth_index;
+    const oq_index *ix = &m->d->float_index;
     const oq_value *v = oq_index_find(ix, w->name);
     for (size_t i = 0; v != NULL && i < v->uses.n; i++) {
         const oq_node *n = ix->graph->node.v[v->uses.v[i].node];
@@ -166,7 +161,7 @@ static bool is_read_directly(const matching *m, const oq_debug_weight *w) {
 /* True if the float model has the weight as [N, K]: it reaches the product through a Transpose or
  * as a Gemm's, or a Gather reads its rows. */
 static bool is_by_rows(const matching *m, const oq_debug_weight *w) {
-    const oq_i64s *dims = &w->truth->dims;
+    const oq_i64s *dims = &w->flt->dims;
     return dims->n == 2 && dims->v[0] == w->n && dims->v[1] == w->k &&
            (w->k != w->n || !is_read_directly(m, w));
 }
@@ -180,8 +175,8 @@ static bool is_swapped(const oq_tensor *x, const oq_tensor *q) {
 /* A Gemm with transB: rows of the weight are outputs. Quantizers that make MatMul of it turn the
  * weight around. */
 static void set_turned(const matching *m, oq_debug_weight *w) {
-    const oq_node *n = first_user(&m->d->truth_index, w->name, NULL);
-    const bool swapped = is_swapped(w->truth, w->quantized);
+    const oq_node *n = first_user(&m->d->float_index, w->name, NULL);
+    const bool swapped = is_swapped(w->flt, w->quantized);
     if (w->layout == OQ_DEBUG_AFFINE && swapped && oq_str_is(w->op, "MatMul") &&
         !is_read_directly(m, w))
         w->transposed = w->out_rows = true;
@@ -193,21 +188,21 @@ static void set_turned(const matching *m, oq_debug_weight *w) {
         w->transposed = swapped;
 }
 
-static onq_code find_truth(matching *m, oq_debug_weight *w, const oq_node *holder, onq_error *err) {
+static onq_code find_float(matching *m, oq_debug_weight *w, const oq_node *holder, onq_error *err) {
     oq_str used;
     set_user(m, w, holder, &used);
-    w->truth = truth_by_name(m->d, w->made, &w->name);
-    if (w->truth == NULL) {
+    w->flt = float_by_name(m->d, w->quantized_name, &w->name);
+    if (w->flt == NULL) {
         const oq_node *user =
-            oq_node_is_dequantize(holder) ? first_user(&m->d->made_index, used, NULL) : holder;
-        oq_debug_truth_by_place(m->d, m->places, user, used, w);
+            oq_node_is_dequantize(holder) ? first_user(&m->d->quantized_index, used, NULL) : holder;
+        oq_debug_float_by_place(m->d, m->places, user, used, w);
     }
-    if (w->truth == NULL)
-        return oq_debug_leave(m->d, w->made, true,
+    if (w->flt == NULL)
+        return oq_debug_leave(m->d, w->quantized_name, true,
                               "the float model has no weight of that name or at that place", err);
-    if (w->layout == OQ_DEBUG_AFFINE && !same_count(w->truth, w->quantized)) {
-        w->truth = NULL;
-        return oq_debug_leave(m->d, w->made, true,
+    if (w->layout == OQ_DEBUG_AFFINE && !same_count(w->flt, w->quantized)) {
+        w->flt = NULL;
+        return oq_debug_leave(m->d, w->quantized_name, true,
                               "it has another number of elements than the float weight", err);
     }
     set_turned(m, w);
@@ -217,16 +212,16 @@ static onq_code find_truth(matching *m, oq_debug_weight *w, const oq_node *holde
 static const char NO_FIT[] = "its scale and zero point do not fit its shape and type";
 
 /* W_scale or W_zero_point of W_quantized, or NULL. */
-static onq_code by_name(matching *m, oq_str made, const char *ending, oq_tensor **out,
+static onq_code by_name(matching *m, oq_str quantized, const char *ending, oq_tensor **out,
                         onq_error *err) {
-    oq_str base;
+    oq_str base = quantized;
     *out = NULL;
-    if (!strip(made, "_quantized", &base))
+    if (!oq_str_cut_end(&base, "_quantized"))
         return ONQ_OK;
     const oq_str name = oq_str_cat(&m->d->arena, base, oq_str_of(ending));
     if (name.p == NULL)
         return oq_fail_nomem(err);
-    *out = oq_index_init(&m->d->made_index, name);
+    *out = oq_index_init(&m->d->quantized_index, name);
     return ONQ_OK;
 }
 
@@ -275,7 +270,7 @@ static bool set_axis(oq_debug_weight *w, const weight_row *row, const oq_node *n
 
 static onq_code match_row(matching *m, const weight_row *row, uint32_t i, onq_error *err) {
     oq_debug *d = m->d;
-    const oq_node *n = d->made_index.graph->node.v[i];
+    const oq_node *n = d->quantized_index.graph->node.v[i];
     oq_debug_weight w = {.position = i, .axis = -1, .by_dq = oq_node_is_dequantize(n)};
     w.quantized = input_constant(d, n, row->weight);
     const oq_dtype_info *info =
@@ -283,26 +278,26 @@ static onq_code match_row(matching *m, const weight_row *row, uint32_t i, onq_er
     if (info == NULL || oq_dtype_is_float(w.quantized->data_type.v) || info->cls == OQ_CLASS_NONE ||
         info->cls == OQ_CLASS_BOOL || info->cls == OQ_CLASS_STRING || info->bits > 32)
         return ONQ_OK;
-    w.made = n->input.v[row->weight];
+    w.quantized_name = n->input.v[row->weight];
     w.scale = input_constant(d, n, row->scale);
     w.zero = input_constant(d, n, row->zero);
     if (row->scale < 0)
-        OQ_TRY(by_name(m, w.made, "_scale", &w.scale, err));
+        OQ_TRY(by_name(m, w.quantized_name, "_scale", &w.scale, err));
     if (row->zero < 0)
-        OQ_TRY(by_name(m, w.made, "_zero_point", &w.zero, err));
+        OQ_TRY(by_name(m, w.quantized_name, "_zero_point", &w.zero, err));
     w.scale2 = input_constant(d, n, row->scale2);
     if (row->scale2 >= 0)
         w.zero = NULL;
     if (oq_str_is(n->op_type, "Gather") && w.scale == NULL)
         return ONQ_OK; /* a table of indices */
     if (w.scale == NULL || (row->scale2 >= 0 && w.scale2 == NULL))
-        return oq_debug_leave(d, w.made, true, "its scale is not a constant", err);
+        return oq_debug_leave(d, w.quantized_name, true, "its scale is not a constant", err);
     if (!set_axis(&w, row, n) || !zero_fits(&w))
-        return oq_debug_leave(d, w.made, true, NO_FIT, err);
-    OQ_TRY(find_truth(m, &w, n, err));
+        return oq_debug_leave(d, w.quantized_name, true, NO_FIT, err);
+    OQ_TRY(find_float(m, &w, n, err));
     if (row->axis == AXIS_LSTM)
         w.transposed = w.out_rows = true;
-    return w.truth != NULL ? add(m, &w, err) : ONQ_OK;
+    return w.flt != NULL ? add(m, &w, err) : ONQ_OK;
 }
 
 /* ---- other layouts ---- */
@@ -310,19 +305,20 @@ static onq_code match_row(matching *m, const weight_row *row, uint32_t i, onq_er
 /* A float initializer with a pair after it (AddQDQPairToWeight). */
 static onq_code match_pair_weight(matching *m, uint32_t i, onq_error *err) {
     oq_debug *d = m->d;
-    const oq_node *q = d->made_index.graph->node.v[i];
-    oq_tensor *t = q->input.n >= 2 ? oq_index_init(&d->made_index, q->input.v[0]) : NULL;
+    const oq_node *q = d->quantized_index.graph->node.v[i];
+    oq_tensor *t = q->input.n >= 2 ? oq_index_init(&d->quantized_index, q->input.v[0]) : NULL;
     if (t == NULL || !oq_dtype_is_float(t->data_type.v))
         return ONQ_OK;
     oq_debug_weight w = {.position = i, .axis = -1, .layout = OQ_DEBUG_PAIR, .quantized = t};
-    w.made = w.name = q->input.v[0];
+    w.quantized_name = w.name = q->input.v[0];
     w.scale = input_constant(d, q, 1);
     w.zero = input_constant(d, q, 2);
-    w.truth = oq_index_constant(&d->truth_index, w.name);
-    if (w.scale == NULL || w.truth == NULL || !same_count(w.truth, t) ||
-        !set_axis(&w, &rows[0], q) || (w.zero != NULL && count_of(w.zero) != count_of(w.scale)))
+    w.flt = oq_index_constant(&d->float_index, w.name);
+    if (w.scale == NULL || w.flt == NULL || !same_count(w.flt, t) || !set_axis(&w, &rows[0], q) ||
+        (w.zero != NULL && count_of(w.zero) != count_of(w.scale)))
         return ONQ_OK;
-    const oq_node *dq = first_user(&d->made_index, q->output.n > 0 ? q->output.v[0] : w.made, NULL);
+    const oq_node *dq =
+        first_user(&d->quantized_index, q->output.n > 0 ? q->output.v[0] : w.quantized_name, NULL);
     oq_str used;
     if (dq != NULL)
         set_user(m, &w, dq, &used);
@@ -352,7 +348,7 @@ static oq_tensor *find_offsets(const oq_index *ix, const oq_node *n, const oq_de
 
 static onq_code match_blocks(matching *m, uint32_t i, onq_error *err) {
     oq_debug *d = m->d;
-    const oq_node *n = d->made_index.graph->node.v[i];
+    const oq_node *n = d->quantized_index.graph->node.v[i];
     const bool bnb = oq_str_is(n->op_type, "MatMulBnb4");
     oq_debug_weight w = {.position = i, .axis = -1, .layout = bnb ? OQ_DEBUG_BNB4 : OQ_DEBUG_NBITS};
     w.quantized = input_constant(d, n, 1);
@@ -360,7 +356,7 @@ static onq_code match_blocks(matching *m, uint32_t i, onq_error *err) {
     w.zero = bnb ? NULL : input_constant(d, n, 3);
     if (w.quantized == NULL || w.scale == NULL)
         return ONQ_OK;
-    w.made = n->input.v[1];
+    w.quantized_name = n->input.v[1];
     w.k = oq_attr_int(n, "K", 0);
     w.n = oq_attr_int(n, "N", 0);
     w.bits = bnb ? 4 : oq_attr_int(n, "bits", 4);
@@ -370,18 +366,19 @@ static onq_code match_blocks(matching *m, uint32_t i, onq_error *err) {
     if (w.k <= 0 || w.n <= 0 || w.block == 0 || w.block > INT32_MAX ||
         (w.bits != 2 && w.bits != 4 && w.bits != 8) ||
         !oq_mul((uint64_t)w.k, (uint64_t)w.n, &cells))
-        return oq_debug_leave(d, w.made, true, "K, N, bits or block_size is not possible", err);
+        return oq_debug_leave(d, w.quantized_name, true, "K, N, bits or block_size is not possible",
+                              err);
     if (n->input.n > 4 && n->input.v[4].n > 0)
-        return oq_debug_leave(d, w.made, true, "its columns are reordered (g_idx)", err);
-    w.offsets = bnb ? NULL : find_offsets(&d->made_index, n, &w);
-    OQ_TRY(find_truth(m, &w, n, err));
-    if (w.truth == NULL)
+        return oq_debug_leave(d, w.quantized_name, true, "its columns are reordered (g_idx)", err);
+    w.offsets = bnb ? NULL : find_offsets(&d->quantized_index, n, &w);
+    OQ_TRY(find_float(m, &w, n, err));
+    if (w.flt == NULL)
         return ONQ_OK;
-    const size_t rank = w.truth->dims.n; /* the reference takes [1, K, N] too */
+    const size_t rank = w.flt->dims.n; /* the reference takes [1, K, N] too */
     w.out_rows = is_by_rows(m, &w);
-    if (count_of(w.truth) != cells || rank < 2 ||
-        (!w.out_rows && (w.truth->dims.v[rank - 2] != w.k || w.truth->dims.v[rank - 1] != w.n)))
-        return oq_debug_leave(d, w.made, true,
+    if (count_of(w.flt) != cells || rank < 2 ||
+        (!w.out_rows && (w.flt->dims.v[rank - 2] != w.k || w.flt->dims.v[rank - 1] != w.n)))
+        return oq_debug_leave(d, w.quantized_name, true,
                               "it has another number of elements than the float weight", err);
     return add(m, &w, err);
 }
@@ -394,24 +391,24 @@ static onq_code match_packed(matching *m, oq_debug_weight *w, const oq_node *n, 
     w->block = (uint64_t)oq_attr_int(n, "block_size", 128);
     if (rank < 1 || (axis != -1 && axis != rank - 1) || w->block == 0 || w->block > INT32_MAX ||
         (w->bits != 2 && w->bits != 4 && w->bits != 8))
-        return oq_debug_leave(m->d, w->made, true, "bits, block_size or its axis is not possible",
-                              err);
-    OQ_TRY(find_truth(m, w, n, err));
-    if (w->truth == NULL)
+        return oq_debug_leave(m->d, w->quantized_name, true,
+                              "bits, block_size or its axis is not possible", err);
+    OQ_TRY(find_float(m, w, n, err));
+    if (w->flt == NULL)
         return ONQ_OK;
-    const uint64_t total = count_of(w->truth), packed = count_of(w->quantized);
-    w->k = w->truth->dims.n > 0 ? w->truth->dims.v[w->truth->dims.n - 1] : 0;
+    const uint64_t total = count_of(w->flt), packed = count_of(w->quantized);
+    w->k = w->flt->dims.n > 0 ? w->flt->dims.v[w->flt->dims.n - 1] : 0;
     const uint64_t row = w->k > 0 ? ((uint64_t)w->k * (uint64_t)w->bits + 7) / 8 : 0;
     w->n = row > 0 ? (int64_t)(total / (uint64_t)w->k) : 0;
     if (row == 0 || packed % row != 0 || packed / row != (uint64_t)w->n)
-        return oq_debug_leave(m->d, w->made, true,
+        return oq_debug_leave(m->d, w->quantized_name, true,
                               "it has another number of elements than the float weight", err);
     return add(m, w, err);
 }
 
 /* Rows that are packed as MatMulNBits has its columns, and reshaped for the Gather. */
 static onq_code match_rows(matching *m, oq_debug_weight *w, const oq_node *n, onq_error *err) {
-    const oq_index *ix = &m->d->made_index;
+    const oq_index *ix = &m->d->quantized_index;
     const oq_node *from = oq_index_producer(ix, n->input.v[0]);
     if (from == NULL || !oq_str_is(from->op_type, "Reshape") || from->input.n < 1)
         return ONQ_OK;
@@ -419,25 +416,25 @@ static onq_code match_rows(matching *m, oq_debug_weight *w, const oq_node *n, on
     if (w->quantized == NULL || w->quantized->data_type.v != OQ_UINT8)
         return ONQ_OK;
     w->layout = OQ_DEBUG_NBITS;
-    w->made = from->input.v[0];
+    w->quantized_name = from->input.v[0];
     w->bits = oq_attr_int(n, "bits", 4);
     w->block = (uint64_t)oq_attr_int(n, "block_size", 128);
-    OQ_TRY(find_truth(m, w, n, err));
-    if (w->truth == NULL || w->truth->dims.n != 2)
+    OQ_TRY(find_float(m, w, n, err));
+    if (w->flt == NULL || w->flt->dims.n != 2)
         return ONQ_OK;
-    w->n = w->truth->dims.v[0];
-    w->k = w->truth->dims.v[1];
+    w->n = w->flt->dims.v[0];
+    w->k = w->flt->dims.v[1];
     w->out_rows = true;
     if (w->k <= 0 || w->n <= 0 || w->block == 0 || w->block > INT32_MAX ||
         (w->bits != 2 && w->bits != 4 && w->bits != 8))
-        return oq_debug_leave(m->d, w->made, true, "bits, block_size or its axis is not possible",
-                              err);
+        return oq_debug_leave(m->d, w->quantized_name, true,
+                              "bits, block_size or its axis is not possible", err);
     return add(m, w, err);
 }
 
 static onq_code match_gather_blocks(matching *m, uint32_t i, onq_error *err) {
     oq_debug *d = m->d;
-    const oq_node *n = d->made_index.graph->node.v[i];
+    const oq_node *n = d->quantized_index.graph->node.v[i];
     oq_debug_weight w = {.position = i, .axis = -1};
     w.quantized = input_constant(d, n, 0);
     w.scale = input_constant(d, n, 2);
@@ -446,7 +443,7 @@ static onq_code match_gather_blocks(matching *m, uint32_t i, onq_error *err) {
         return match_rows(m, &w, n, err);
     if (w.quantized == NULL || w.scale == NULL)
         return ONQ_OK;
-    w.made = n->input.v[0];
+    w.quantized_name = n->input.v[0];
     if (w.quantized->data_type.v == OQ_UINT8)
         return match_packed(m, &w, n, err);
     const int64_t rank = (int64_t)w.quantized->dims.n;
@@ -454,19 +451,19 @@ static onq_code match_gather_blocks(matching *m, uint32_t i, onq_error *err) {
     w.axis = w.axis < 0 ? w.axis + rank : w.axis;
     w.block = (uint64_t)oq_attr_int(n, "block_size", 128);
     if (w.axis < 0 || w.axis >= rank || w.block == 0)
-        return oq_debug_leave(d, w.made, true, NO_FIT, err);
+        return oq_debug_leave(d, w.quantized_name, true, NO_FIT, err);
     const uint64_t dim = (uint64_t)w.quantized->dims.v[w.axis], total = count_of(w.quantized);
     if (dim == 0 || total / dim * ((dim + w.block - 1) / w.block) != count_of(w.scale) ||
         !zero_fits(&w))
-        return oq_debug_leave(d, w.made, true, NO_FIT, err);
-    OQ_TRY(find_truth(m, &w, n, err));
-    return w.truth != NULL ? add(m, &w, err) : ONQ_OK;
+        return oq_debug_leave(d, w.quantized_name, true, NO_FIT, err);
+    OQ_TRY(find_float(m, &w, n, err));
+    return w.flt != NULL ? add(m, &w, err) : ONQ_OK;
 }
 
 onq_code oq_debug_match_weights(oq_debug *d, const oq_debug_places *p, onq_error *err) {
     matching m = {.d = d, .places = p};
     oq_map_init(&m.seen, &d->arena);
-    const oq_graph *g = d->made_index.graph;
+    const oq_graph *g = d->quantized_index.graph;
     for (uint32_t i = 0; i < g->node.n; i++) {
         const oq_node *n = g->node.v[i];
         for (size_t k = 0; k < OQ_COUNT(rows); k++)

@@ -29,7 +29,7 @@ typedef struct matrix {
 } matrix;
 
 static bool is_matrix(const oq_debug_weight *w, matrix *m) {
-    const oq_tensor *t = w->truth;
+    const oq_tensor *t = w->flt;
     if (t == NULL || t->dims.n < 2 || t->dims.v[0] < 1 || t->dims.v[1] < 1 ||
         t->data_type.v != OQ_FLOAT || w->layout != OQ_DEBUG_AFFINE || w->type == OQ_INT32 ||
         w->transposed)
@@ -102,10 +102,10 @@ static onq_code look_at(oq_debug *d, oq_debug_weight *w, matrix *m, oq_arena *a,
     if (xx == NULL || xy == NULL || m->row == NULL || m->column == NULL)
         return oq_fail_nomem(err);
     OQ_TRY(oq_debug_weight_values(d, w, false, a, &v, err));
-    if (v.truth_type != OQ_FLOAT || v.made_type != OQ_FLOAT)
+    if (v.float_type != OQ_FLOAT || v.quantized_type != OQ_FLOAT)
         return ONQ_OK;
-    m->x = v.truth;
-    m->y = v.made;
+    m->x = v.flt;
+    m->y = v.quantized;
     for (uint64_t i = 0; i < m->columns; i++)
         m->column[i] = 1;
     for (unsigned i = 0; i < TURNS; i++) {
@@ -124,7 +124,7 @@ static onq_code look_at(oq_debug *d, oq_debug_weight *w, matrix *m, oq_arena *a,
 static void spare_vectors(oq_debug *d) {
     for (size_t i = 0; i < d->weights.n; i++) {
         oq_debug_weight *w = &d->weights.v[i];
-        if (w->sqnr < SUSPECT && w->truth->dims.n == 1)
+        if (w->sqnr < SUSPECT && w->flt->dims.n == 1)
             w->rescaled = isfinite(w->ideal) ? fmax(w->ideal, FOUND) : FOUND;
     }
 }
@@ -157,7 +157,7 @@ static bool is_rescaled_product(const oq_map *nodes, const oq_node *n) {
 }
 
 static bool is_between(const oq_debug *d, const oq_map *nodes, oq_str tensor) {
-    const oq_index *ix = &d->truth_index;
+    const oq_index *ix = &d->float_index;
     const oq_value *v = oq_index_find(ix, tensor);
     const oq_node *maker = oq_value_node(ix, v);
     for (unsigned i = 0; i < 3 && maker != NULL && oq_op_traits_of(maker->op_type)->scaling; i++)
@@ -183,7 +183,7 @@ onq_code oq_debug_mark_rescaled(oq_debug *d, onq_error *err) {
     }
     for (size_t i = 0; any && i < d->acts.n; i++) {
         oq_debug_act *a = &d->acts.v[i];
-        a->rescaled = a->truth.p != NULL && a->pre.p != NULL && is_between(d, &nodes, a->truth);
+        a->rescaled = a->flt.p != NULL && a->pre.p != NULL && is_between(d, &nodes, a->flt);
     }
     return ONQ_OK;
 }

@@ -20,9 +20,9 @@ onq_code oq_debug_hist_make(oq_arena *a, oq_debug_hist *h, float lo, float hi, o
     }
     h->lo = lo;
     h->hi = hi;
-    h->truth = OQ_NEW_ARRAY(a, uint32_t, OQ_DEBUG_BINS);
-    h->made = OQ_NEW_ARRAY(a, uint32_t, OQ_DEBUG_BINS);
-    return h->truth != NULL && h->made != NULL ? ONQ_OK : oq_fail_nomem(err);
+    h->flt = OQ_NEW_ARRAY(a, uint32_t, OQ_DEBUG_BINS);
+    h->quantized = OQ_NEW_ARRAY(a, uint32_t, OQ_DEBUG_BINS);
+    return h->flt != NULL && h->quantized != NULL ? ONQ_OK : oq_fail_nomem(err);
 }
 
 void oq_debug_hist_add(const oq_debug_hist *h, uint32_t *bins, const float *v, uint64_t n,
@@ -42,7 +42,7 @@ void oq_debug_hist_add(const oq_debug_hist *h, uint32_t *bins, const float *v, u
 
 /* The axis along which channels are shown: that of the scales, else that of the outputs. */
 static size_t channel_axis(const oq_debug_weight *w) {
-    const size_t rank = w->truth->dims.n;
+    const size_t rank = w->flt->dims.n;
     if (w->axis >= 0 && w->block == 0 && !w->transposed && (size_t)w->axis < rank)
         return (size_t)w->axis;
     const oq_op_traits *traits = oq_op_traits_of(w->op);
@@ -56,13 +56,13 @@ static size_t channel_axis(const oq_debug_weight *w) {
 }
 
 static oq_debug_grid channel_grid(const oq_debug_weight *w) {
-    const size_t axis = channel_axis(w), rank = w->truth->dims.n;
+    const size_t axis = channel_axis(w), rank = w->flt->dims.n;
     oq_debug_grid g = {0};
     if (rank == 0)
         return g;
-    g = (oq_debug_grid){(uint64_t)w->truth->dims.v[axis], 1, 0};
+    g = (oq_debug_grid){(uint64_t)w->flt->dims.v[axis], 1, 0};
     for (size_t k = axis + 1; k < rank; k++)
-        g.inner *= (uint64_t)w->truth->dims.v[k];
+        g.inner *= (uint64_t)w->flt->dims.v[k];
     if (g.dim < 2 || g.dim > MAX_CHANNELS || g.inner == 0)
         g.dim = 0;
     return g;
@@ -282,10 +282,10 @@ typedef struct pairing {
 } pairing;
 
 static pairing pairs_of(const oq_debug_weight *w, uint64_t n) {
-    const size_t rank = w->truth->dims.n;
+    const size_t rank = w->flt->dims.n;
     if (w->type != OQ_INT8 || w->layout > OQ_DEBUG_PAIR || rank < 2 || n == 0)
         return (pairing){0};
-    const int64_t *dims = w->truth->dims.v;
+    const int64_t *dims = w->flt->dims.v;
     const oq_product product = oq_op_traits_of(w->op)->product;
     const bool matrix = product == OQ_GEMM || product == OQ_MATMUL;
     const uint64_t rows = (uint64_t)dims[rank - 2], columns = (uint64_t)dims[rank - 1];

@@ -48,13 +48,13 @@ static onq_code touch(oq_model *m, oq_tensor *t, onq_error *err) {
 
 /* The first to ask a model for data changes it; the tasks only read. */
 static onq_code touch_weight(oq_debug *d, oq_debug_weight *w, onq_error *err) {
-    oq_tensor *const made[] = {w->quantized, w->scale, w->zero, w->scale2};
-    OQ_TRY(touch(d->truth, w->truth, err));
-    OQ_TRY(touch(d->truth, w->norm_bias, err));
-    for (size_t i = 0; i < OQ_COUNT(made); i++)
-        OQ_TRY(touch(d->made, made[i], err));
+    oq_tensor *const quantized[] = {w->quantized, w->scale, w->zero, w->scale2};
+    OQ_TRY(touch(d->flt, w->flt, err));
+    OQ_TRY(touch(d->flt, w->norm_bias, err));
+    for (size_t i = 0; i < OQ_COUNT(quantized); i++)
+        OQ_TRY(touch(d->quantized, quantized[i], err));
     for (size_t i = 1; w->norm != NULL && i < w->norm->input.n; i++)
-        OQ_TRY(touch(d->truth, oq_index_constant(&d->truth_index, w->norm->input.v[i]), err));
+        OQ_TRY(touch(d->flt, oq_index_constant(&d->float_index, w->norm->input.v[i]), err));
     return ONQ_OK;
 }
 
@@ -72,7 +72,7 @@ static onq_code cut(oq_debug *d, uint32_t i, oq_arena *a, measuring *c, onq_erro
     part p = {.weight = i};
     onq_code rc = touch_weight(d, w, err);
     if (rc == ONQ_OK)
-        rc = oq_tensor_count(w->truth, &p.of, err);
+        rc = oq_tensor_count(w->flt, &p.of, err);
     if (rc != ONQ_OK)
         return oq_error_in(err, rc, "weight '%.*s'", OQ_STR(w->name));
     p.plain = oq_debug_is_plain(w);
@@ -141,8 +141,8 @@ static onq_code fill_histograms(oq_debug *d, oq_debug_weight *w, const part *p, 
     for (uint64_t at = 0; at < p->of; at += p->plain ? step : p->of) {
         if (p->plain)
             OQ_TRY(oq_debug_unpack_some(d, w, at, 1, u, err));
-        oq_debug_hist_add(&w->hist, w->hist.truth, u->x, u->n, step);
-        oq_debug_hist_add(&w->hist, w->hist.made, u->y, u->n, step);
+        oq_debug_hist_add(&w->hist, w->hist.flt, u->x, u->n, step);
+        oq_debug_hist_add(&w->hist, w->hist.quantized, u->y, u->n, step);
     }
     return ONQ_OK;
 }

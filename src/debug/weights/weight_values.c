@@ -13,10 +13,10 @@
 bool oq_debug_is_reference(const oq_debug *d, const oq_debug_weight *w) {
     const oq_str end = OQ_S("_quantized");
     return w->by_dq && w->layout == OQ_DEBUG_AFFINE && w->block == 0 && !w->transposed &&
-           oq_str_ends(w->made, end) && w->made.n == w->name.n + end.n &&
-           memcmp(w->made.p, w->name.p, w->name.n) == 0 &&
-           oq_index_init(&d->truth_index, w->name) == w->truth &&
-           oq_index_init(&d->made_index, w->made) == w->quantized;
+           oq_str_ends(w->quantized_name, end) && w->quantized_name.n == w->name.n + end.n &&
+           memcmp(w->quantized_name.p, w->name.p, w->name.n) == 0 &&
+           oq_index_init(&d->float_index, w->name) == w->flt &&
+           oq_index_init(&d->quantized_index, w->quantized_name) == w->quantized;
 }
 
 int32_t oq_debug_wrapped(int32_t v, unsigned bits, bool is_signed) {
@@ -68,19 +68,19 @@ static onq_code to_type(const oq_debug_unpacked *u, oq_dtype type, oq_arena *a, 
 }
 
 /* The float weight's own bytes, aligned. */
-static onq_code truth_values(oq_debug *d, oq_debug_weight *w, oq_arena *a, oq_debug_values *out,
+static onq_code float_values(oq_debug *d, oq_debug_weight *w, oq_arena *a, oq_debug_values *out,
                              onq_error *err) {
     oq_span raw = {0};
-    OQ_TRY(oq_model_data(d->truth, w->truth, &raw, err));
-    out->truth_type = (oq_dtype)w->truth->data_type.v;
-    out->truth_bytes = (size_t)raw.n;
-    out->truth = raw.p;
+    OQ_TRY(oq_model_data(d->flt, w->flt, &raw, err));
+    out->float_type = (oq_dtype)w->flt->data_type.v;
+    out->float_bytes = (size_t)raw.n;
+    out->flt = raw.p;
     if ((uintptr_t)raw.p % sizeof(double) == 0)
         return ONQ_OK;
     void *copy = oq_arena_alloc(a, (size_t)raw.n + 1);
     OQ_TRY_ALLOC(copy != NULL, err);
     memcpy(copy, raw.p, (size_t)raw.n);
-    out->truth = copy;
+    out->flt = copy;
     return ONQ_OK;
 }
 
@@ -88,19 +88,21 @@ onq_code oq_debug_weight_values(oq_debug *d, oq_debug_weight *w, bool as_referen
                                 oq_debug_values *out, onq_error *err) {
     oq_debug_unpacked u = {0};
     *out = (oq_debug_values){0};
-    OQ_TRY(truth_values(d, w, a, out, err));
+    OQ_TRY(float_values(d, w, a, out, err));
     OQ_TRY(oq_debug_unpack(d, w, a, &u, err));
     if (w->norm != NULL) { /* with the BatchNormalization in it */
-        out->truth = u.x;
-        out->truth_type = OQ_FLOAT;
-        out->truth_bytes = (size_t)u.n * sizeof *u.x;
+        out->flt = u.x;
+        out->float_type = OQ_FLOAT;
+        out->float_bytes = (size_t)u.n * sizeof *u.x;
     }
     if (as_reference)
         wrap_around(w, &u);
-    out->made_type = as_reference ? product_type(w) : w->type == OQ_INT32 ? OQ_DOUBLE : OQ_FLOAT;
+    out->quantized_type = as_reference          ? product_type(w)
+                          : w->type == OQ_INT32 ? OQ_DOUBLE
+                                                : OQ_FLOAT;
     uint64_t bytes = 0;
-    if (!oq_dtype_bytes(out->made_type, u.n, &bytes))
+    if (!oq_dtype_bytes(out->quantized_type, u.n, &bytes))
         return oq_fail(err, ONQ_E_LIMIT, "weight '%.*s' is too large", OQ_STR(w->name));
-    out->made_bytes = (size_t)bytes;
-    return to_type(&u, out->made_type, a, &out->made, err);
+    out->quantized_bytes = (size_t)bytes;
+    return to_type(&u, out->quantized_type, a, &out->quantized, err);
 }

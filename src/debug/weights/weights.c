@@ -20,14 +20,14 @@
 static onq_code read_scales(oq_debug *d, oq_debug_weight *w, oq_arena *a, oq_debug_unpacked *u,
                             onq_error *err) {
     size_t n = 0, n_zero = 0;
-    OQ_TRY(oq_tensor_floats(d->made, w->scale, a, &u->scale, &n, err));
+    OQ_TRY(oq_tensor_floats(d->quantized, w->scale, a, &u->scale, &n, err));
     u->n_groups = n;
     u->zero = OQ_NEW_ARRAY(a, double, n + 1);
     if (u->zero == NULL)
         return oq_fail_nomem(err);
     if (w->scale2 != NULL) {
         float *more = NULL;
-        OQ_TRY(oq_tensor_floats(d->made, w->scale2, a, &more, &n_zero, err));
+        OQ_TRY(oq_tensor_floats(d->quantized, w->scale2, a, &more, &n_zero, err));
         for (size_t i = 0; i < n && n_zero > 0; i++)
             u->scale[i] *= more[n_zero == 1 ? 0 : i % n_zero];
     }
@@ -36,11 +36,11 @@ static onq_code read_scales(oq_debug *d, oq_debug_weight *w, oq_arena *a, oq_deb
         return ONQ_OK;
     const oq_dtype type = (oq_dtype)w->zero->data_type.v;
     const oq_dtype_info *info = oq_dtype_find(type);
-    OQ_TRY(oq_model_data(d->made, w->zero, &raw, err));
+    OQ_TRY(oq_model_data(d->quantized, w->zero, &raw, err));
     uint64_t bytes = 0;
     if (!oq_dtype_bytes(type, n, &bytes) || bytes > raw.n)
         return oq_fail(err, ONQ_E_INVALID, "weight '%.*s': %zu scales, %llu bytes of zero points",
-                       OQ_STR(w->made), n, (unsigned long long)raw.n);
+                       OQ_STR(w->quantized_name), n, (unsigned long long)raw.n);
     for (size_t i = 0; i < n; i++) {
         u->zero[i] = info->cls == OQ_CLASS_REAL ? oq_raw_get_real(type, raw.p, i)
                                                 : (double)oq_raw_get_int(type, raw.p, i);
@@ -61,7 +61,7 @@ static void set_grid(const oq_debug_weight *w, oq_debug_unpacked *u) {
 static onq_code unpack_affine(oq_debug *d, oq_debug_weight *w, oq_arena *a, oq_debug_unpacked *u,
                               onq_error *err) {
     oq_span raw = {0};
-    OQ_TRY(oq_model_data(d->made, w->quantized, &raw, err));
+    OQ_TRY(oq_model_data(d->quantized, w->quantized, &raw, err));
     const bool real = oq_dtype_find(w->type)->cls == OQ_CLASS_REAL;
     for (uint64_t i = 0; i < u->n; i++) {
         const uint64_t g = oq_debug_group(u, i);
@@ -87,7 +87,7 @@ static onq_code unpack_pair(oq_debug *d, oq_debug_weight *w, oq_arena *a, oq_deb
                             onq_error *err) {
     float *x = NULL;
     double lo = 0, hi = 0;
-    OQ_TRY(oq_tensor_floats(d->made, w->quantized, a, &x, NULL, err));
+    OQ_TRY(oq_tensor_floats(d->quantized, w->quantized, a, &x, NULL, err));
     if (!oq_debug_limits(w->type, &lo, &hi))
         return oq_fail(err, ONQ_E_UNSUPPORTED, "weight '%.*s': quantized as %s", OQ_STR(w->name),
                        oq_dtype_name(w->type));
@@ -104,10 +104,10 @@ static onq_code unpack_pair(oq_debug *d, oq_debug_weight *w, oq_arena *a, oq_deb
 /* A packed weight that is smaller than its node says. */
 static onq_code too_short(const oq_debug_weight *w, const oq_debug_unpacked *u, uint64_t bytes,
                           uint64_t rows, uint64_t columns, onq_error *err) {
-    return oq_fail(err, ONQ_E_INVALID,
-                   "weight '%.*s': %llu bytes and %llu scales do not hold %llu x %llu",
-                   OQ_STR(w->made), (unsigned long long)bytes, (unsigned long long)u->n_groups,
-                   (unsigned long long)rows, (unsigned long long)columns);
+    return oq_fail(
+        err, ONQ_E_INVALID, "weight '%.*s': %llu bytes and %llu scales do not hold %llu x %llu",
+        OQ_STR(w->quantized_name), (unsigned long long)bytes, (unsigned long long)u->n_groups,
+        (unsigned long long)rows, (unsigned long long)columns);
 }
 
 static double nbits_zero(const oq_debug_weight *w, const uint8_t *z, uint64_t size, uint64_t col,
@@ -130,11 +130,11 @@ static onq_code unpack_nbits(oq_debug *d, oq_debug_weight *w, oq_arena *a, oq_de
     float *add = NULL;
     const uint64_t bits = (uint64_t)w->bits, k = (uint64_t)w->k, n = (uint64_t)w->n;
     const uint64_t n_blocks = (k + w->block - 1) / w->block, bytes = (w->block * bits + 7) / 8;
-    OQ_TRY(oq_model_data(d->made, w->quantized, &raw, err));
+    OQ_TRY(oq_model_data(d->quantized, w->quantized, &raw, err));
     if (w->zero != NULL)
-        OQ_TRY(oq_model_data(d->made, w->zero, &z, err));
+        OQ_TRY(oq_model_data(d->quantized, w->zero, &z, err));
     if (w->offsets != NULL)
-        OQ_TRY(oq_tensor_floats(d->made, w->offsets, a, &add, NULL, err));
+        OQ_TRY(oq_tensor_floats(d->quantized, w->offsets, a, &add, NULL, err));
     if (raw.n / bytes / n_blocks < n || u->n_groups / n_blocks < n)
         return too_short(w, u, raw.n, k, n, err);
     for (uint64_t col = 0; col < n; col++) {
@@ -159,7 +159,7 @@ static onq_code unpack_bnb4(oq_debug *d, oq_debug_weight *w, oq_arena *a, oq_deb
     oq_span raw = {0};
     (void)a;
     const uint64_t k = (uint64_t)w->k, n = (uint64_t)w->n;
-    OQ_TRY(oq_model_data(d->made, w->quantized, &raw, err));
+    OQ_TRY(oq_model_data(d->quantized, w->quantized, &raw, err));
     if (raw.n < (k * n + 1) / 2 || u->n_groups < (k * n + w->block - 1) / w->block)
         return too_short(w, u, raw.n, k, n, err);
     for (uint64_t i = 0; i < k * n; i++) {
@@ -178,9 +178,9 @@ static onq_code unpack_packed(oq_debug *d, oq_debug_weight *w, oq_arena *a, oq_d
     (void)a;
     const uint64_t bits = (uint64_t)w->bits, k = (uint64_t)w->k, n = (uint64_t)w->n;
     const uint64_t n_blocks = (k + w->block - 1) / w->block, bytes = (k * bits + 7) / 8;
-    OQ_TRY(oq_model_data(d->made, w->quantized, &raw, err));
+    OQ_TRY(oq_model_data(d->quantized, w->quantized, &raw, err));
     if (w->zero != NULL)
-        OQ_TRY(oq_model_data(d->made, w->zero, &z, err));
+        OQ_TRY(oq_model_data(d->quantized, w->zero, &z, err));
     if (raw.n / bytes < n || u->n_groups / n_blocks < n)
         return too_short(w, u, raw.n, n, k, err);
     for (uint64_t row = 0; row < n; row++) {
@@ -231,7 +231,7 @@ onq_code oq_debug_unpack(oq_debug *d, oq_debug_weight *w, oq_arena *a, oq_debug_
         [OQ_DEBUG_PACKED] = unpack_packed,
     };
     size_t n = 0;
-    OQ_TRY(oq_tensor_floats(d->truth, w->truth, a, &u->x, &n, err));
+    OQ_TRY(oq_tensor_floats(d->flt, w->flt, a, &u->x, &n, err));
     u->n = n;
     if (w->norm != NULL)
         OQ_TRY(oq_debug_fold(d, w, a, u->x, n, err));
@@ -253,10 +253,10 @@ bool oq_debug_is_plain(const oq_debug_weight *w) {
     const oq_dtype_info *info = oq_dtype_find(w->type);
     uint64_t n = 0, n_quantized = 0;
     return w->layout == OQ_DEBUG_AFFINE && !w->transposed && w->norm == NULL && info->bits <= 16 &&
-           info->cls != OQ_CLASS_REAL && oq_dtype_is_float(w->truth->data_type.v) &&
+           info->cls != OQ_CLASS_REAL && oq_dtype_is_float(w->flt->data_type.v) &&
            (w->zero == NULL ||
             oq_dtype_find((oq_dtype)w->zero->data_type.v)->cls != OQ_CLASS_REAL) &&
-           oq_tensor_count(w->truth, &n, NULL) == ONQ_OK &&
+           oq_tensor_count(w->flt, &n, NULL) == ONQ_OK &&
            oq_tensor_count(w->quantized, &n_quantized, NULL) == ONQ_OK && n == n_quantized;
 }
 
@@ -305,17 +305,17 @@ static void dequantize(const int32_t *q, const float *scale, const double *zero,
 
 onq_code oq_debug_unpack_some(oq_debug *d, oq_debug_weight *w, uint64_t from, uint64_t n,
                               oq_debug_unpacked *u, onq_error *err) {
-    const oq_dtype truth = (oq_dtype)w->truth->data_type.v;
+    const oq_dtype flt = (oq_dtype)w->flt->data_type.v;
     oq_span x = {0}, q = {0};
-    OQ_TRY(oq_model_data(d->truth, w->truth, &x, err));
-    OQ_TRY(oq_model_data(d->made, w->quantized, &q, err));
+    OQ_TRY(oq_model_data(d->flt, w->flt, &x, err));
+    OQ_TRY(oq_model_data(d->quantized, w->quantized, &q, err));
     u->from = from;
     u->n = n;
-    if (truth == OQ_FLOAT)
+    if (flt == OQ_FLOAT)
         memcpy(u->x, x.p + from * sizeof(float), n * sizeof(float));
     else
         for (uint64_t i = 0; i < n; i++)
-            u->x[i] = (float)oq_raw_get_real(truth, x.p, from + i);
+            u->x[i] = (float)oq_raw_get_real(flt, x.p, from + i);
     read_ints(w->type, q.p, from, n, u->q);
     oq_debug_stretch s;
     for (uint64_t at = 0; at < n; at += s.n) {

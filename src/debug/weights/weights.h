@@ -116,9 +116,9 @@ onq_code oq_debug_mark_rescaled(oq_debug *d, onq_error *err);
 /* ---- a weight as two arrays (weight_values.c) ---- */
 
 typedef struct oq_debug_values {
-    oq_dtype truth_type, made_type;
-    const void *truth, *made;
-    size_t truth_bytes, made_bytes;
+    oq_dtype float_type, quantized_type;
+    const void *flt, *quantized;
+    size_t float_bytes, quantized_bytes;
 } oq_debug_values;
 
 /* True if the reference's create_weight_matching would give it. */

@@ -9,26 +9,22 @@
 
 static const struct {
     const char *name;
-    bool rewrites, samples;
+    bool samples;
 } rows[OQ_METHODS] = {
     [OQ_METHOD_GENERAL] = {.name = ""},
-#define OQ_METHOD(id, name, rewrites, samples, what) [OQ_METHOD_##id] = {name, rewrites, samples},
+#define OQ_METHOD(id, name, samples, what) [OQ_METHOD_##id] = {name, samples},
 #include "quantize/choose/node_method.def"
 #undef OQ_METHOD
 };
 
 static const char all_names[] =
-#define OQ_METHOD(id, name, rewrites, samples, what) ", " name
+#define OQ_METHOD(id, name, samples, what) ", " name
 #include "quantize/choose/node_method.def"
 #undef OQ_METHOD
     ;
 
 const char *oq_method_name(oq_method method) {
     return rows[method].name;
-}
-
-bool oq_method_rewrites(oq_method method) {
-    return rows[method].rewrites;
 }
 
 bool oq_method_needs_samples(oq_method method) {

@@ -15,7 +15,7 @@
 
 typedef enum oq_method {
     OQ_METHOD_GENERAL, /* nothing is said of the node */
-#define OQ_METHOD(id, name, rewrites, samples, what) OQ_METHOD_##id,
+#define OQ_METHOD(id, name, samples, what) OQ_METHOD_##id,
 #include "quantize/choose/node_method.def"
 #undef OQ_METHOD
     OQ_METHODS
@@ -50,5 +50,5 @@ onq_code oq_node_methods_report(const oq_node_methods *m, const onq_env *env, oq
 /* A method as it is written in the file; ONQ_E_CONFIG if it is none. */
 onq_code oq_method_parse(oq_str text, oq_node_method *out, onq_error *err);
 const char *oq_method_name(oq_method method);
-bool oq_method_rewrites(oq_method method); /* the columns of node_method.def */
+/* The float model is changed by what samples of it show: its ranges become others. */
 bool oq_method_needs_samples(oq_method method);

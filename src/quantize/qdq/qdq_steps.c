@@ -177,10 +177,8 @@ const oq_qdq_value *oq_qdq_value_for(oq_qdq *q, oq_qdq_tensor *t, oq_str node_na
         oq_qdq_dq_value(q, t);
     if (t->converted == NULL)
         return t->value;
-    for (size_t i = 0; i < t->converted_for.n; i++)
-        if (oq_str_eq(t->converted_for.v[i], node_name))
-            return t->converted;
-    return t->value;
+    return oq_str_among(node_name, t->converted_for.v, t->converted_for.n) ? t->converted
+                                                                           : t->value;
 }
 
 /* ---- tensors that share the parameters of another ---- */

@@ -22,11 +22,11 @@ void oq_gain_release(oq_gain *g) {
 onq_code oq_gain_keep(oq_gain *g, const oq_outputs *out, onq_error *err) {
     oq_datum *row = NULL;
     g->bytes += oq_datums_bytes(out->v, out->n);
-    if (g->truth.n >= MAX_SAMPLES || g->bytes > MAX_BYTES)
+    if (g->flt.n >= MAX_SAMPLES || g->bytes > MAX_BYTES)
         return ONQ_OK;
     OQ_TRY(oq_datums_copy(&g->arena, out->v, out->n, &row, err));
     g->n_outputs = out->n;
-    return OQ_PUSH(&g->arena, &g->truth, row) ? ONQ_OK : oq_fail_nomem(err);
+    return OQ_PUSH(&g->arena, &g->flt, row) ? ONQ_OK : oq_fail_nomem(err);
 }
 
 static double decibel(const oq_agree *s) {
@@ -42,7 +42,7 @@ typedef struct measuring {
 } measuring;
 
 static bool is_kept(void *ctx, uint64_t at) {
-    return at < ((const measuring *)ctx)->g->truth.n;
+    return at < ((const measuring *)ctx)->g->flt.n;
 }
 
 static onq_code add_outputs(void *ctx, const oq_turn *t, onq_error *err) {
@@ -50,7 +50,7 @@ static onq_code add_outputs(void *ctx, const oq_turn *t, onq_error *err) {
     const oq_outputs *out = &t->outputs[0];
     (void)err;
     for (size_t i = 0; i < out->n && i < m->g->n_outputs; i++) {
-        const oq_datum *x = &m->g->truth.v[t->at][i], *y = &out->v[i];
+        const oq_datum *x = &m->g->flt.v[t->at][i], *y = &out->v[i];
         if (x->dtype == OQ_FLOAT && y->dtype == OQ_FLOAT)
             oq_agree_add(&m->sums[i], x, y);
     }
@@ -65,7 +65,7 @@ static onq_code run_all(oq_gain *g, oq_session *session, oq_agree *sums, onq_err
                             .more = is_kept,
                             .take = add_outputs,
                             .what = "refining layers, comparing",
-                            .total = g->truth.n};
+                            .total = g->flt.n};
     return oq_sweep_run(&sweep, err);
 }
 

@@ -8,7 +8,7 @@
 typedef struct oq_gain {
     const oq_refine_job *job;
     oq_arena arena;
-    OQ_VEC(oq_datum *) truth; /* by sample: the float model's outputs */
+    OQ_VEC(oq_datum *) flt; /* by sample: the float model's outputs */
     size_t n_outputs;
     uint64_t bytes;
 } oq_gain;

@@ -13,7 +13,7 @@
 typedef struct finder {
     oq_layers *l;
     oq_layer_editor e;
-    oq_index truth;
+    oq_index flt;
     oq_graph stepped; /* the model's graph and the float nodes beside it */
 } finder;
 
@@ -23,16 +23,13 @@ static bool has_scale(const oq_node *dq) {
 
 /* ---- the counterpart in the float model ---- */
 
-static oq_str without(oq_str s, const char *suffix) {
-    const oq_str x = oq_str_of(suffix);
-    return oq_str_ends(s, x) ? (oq_str){s.p, s.n - x.n} : s;
-}
-
 /* The quantizers keep the name of a tensor, or put these after it. */
-static const oq_node *maker_of(const oq_index *truth, oq_str made) {
+static const oq_node *maker_of(const oq_index *flt, oq_str quantized) {
     static const char *const suffixes[] = {"", "_QuantizeLinear_Input", "_quantized"};
     for (size_t i = 0; i < OQ_COUNT(suffixes); i++) {
-        const oq_node *n = oq_index_producer(truth, without(made, suffixes[i]));
+        oq_str name = quantized;
+        (void)oq_str_cut_end(&name, suffixes[i]);
+        const oq_node *n = oq_index_producer(flt, name);
         if (n != NULL)
             return n;
     }
@@ -40,15 +37,15 @@ static const oq_node *maker_of(const oq_index *truth, oq_str made) {
 }
 
 /* A Relu or Clip that the quantized range replaces gives its name to the tensor before it. */
-static const oq_node *counterpart(const oq_index *truth, const oq_layer *l) {
-    const oq_node *n = maker_of(truth, l->last->output.v[0]);
+static const oq_node *counterpart(const oq_index *flt, const oq_layer *l) {
+    const oq_node *n = maker_of(flt, l->last->output.v[0]);
     for (int i = 0; n != NULL && i < MAX_STEPS; i++) {
         const oq_op_traits *t = oq_op_traits_of(n->op_type);
         if (t->form == OQ_FORM_FLOAT && t->product == l->product)
             return n->output.n > 0 && n->input.n > 1 ? n : NULL;
         if (!t->clips || n->input.n == 0)
             return NULL;
-        n = oq_index_producer(truth, n->input.v[0]);
+        n = oq_index_producer(flt, n->input.v[0]);
     }
     return NULL;
 }
@@ -61,8 +58,9 @@ static bool is_shared(const oq_index *ix, const oq_layer *l) {
     bool shared = v == NULL || v->uses.n != (l->low != NULL ? 2 : 1);
     for (size_t i = 0; !shared && i < v->uses.n; i++) {
         const oq_node *reader = ix->graph->node.v[v->uses.v[i].node];
-        const oq_value *made = has_scale(reader) ? oq_index_find(ix, reader->output.v[0]) : NULL;
-        shared = made != NULL && made->uses.n != 1;
+        const oq_value *quantized =
+            has_scale(reader) ? oq_index_find(ix, reader->output.v[0]) : NULL;
+        shared = quantized != NULL && quantized->uses.n != 1;
     }
     return shared;
 }
@@ -203,10 +201,10 @@ static onq_code put_product(finder *f, oq_layer *l, onq_error *err) {
     if (l->bias.tensor != NULL)
         OQ_TRY(put_bias(f, l, &in[2], err));
     l->input = in[0];
-    l->made = oq_fresh_tensor(&f->e.names, n->output.v[0], "_onq_product");
-    oq_node *product =
-        oq_node_make(f->l->arena, t->stands_for, (oq_str){0}, in, in[2].n > 0 ? 3 : 2, &l->made, 1);
-    OQ_TRY_ALLOC(l->made.p != NULL && product != NULL, err);
+    l->quantized = oq_fresh_tensor(&f->e.names, n->output.v[0], "_onq_product");
+    oq_node *product = oq_node_make(f->l->arena, t->stands_for, (oq_str){0}, in,
+                                    in[2].n > 0 ? 3 : 2, &l->quantized, 1);
+    OQ_TRY_ALLOC(l->quantized.p != NULL && product != NULL, err);
     memcpy(&product->attribute, &n->attribute, sizeof product->attribute);
     l->stop = (uint32_t)f->stepped.node.n;
     return put_beside(f, product, err);
@@ -225,15 +223,15 @@ static onq_code put_input(finder *f, oq_layer *l, onq_error *err) {
 /* ---- all of them ---- */
 
 static onq_code add_layer(finder *f, oq_layer *l, bool biases, onq_error *err) {
-    const oq_node *truth = counterpart(&f->truth, l);
-    if (truth == NULL) {
+    const oq_node *flt = counterpart(&f->flt, l);
+    if (flt == NULL) {
         f->l->n_unmatched++;
         return ONQ_OK;
     }
-    l->truth = truth->output.v[0];
-    l->truth_stop = oq_index_find(&f->truth, l->truth)->producer;
-    l->truth_input = truth->input.v[0];
-    l->truth_weight = oq_index_init(&f->truth, truth->input.v[1]);
+    l->flt = flt->output.v[0];
+    l->float_stop = oq_index_find(&f->flt, l->flt)->producer;
+    l->float_input = flt->input.v[0];
+    l->float_weight = oq_index_init(&f->flt, flt->input.v[1]);
     if (biases) {
         OQ_TRY(oq_layer_place_bias(&f->e, l, err));
         f->l->n_no_bias += l->bias.tensor == NULL;
@@ -302,11 +300,11 @@ static onq_code make_stepped(finder *f, onq_error *err) {
         if (oq_op_traits_of(layer->node->op_type)->form == OQ_FORM_QLINEAR) {
             OQ_TRY(put_product(f, layer, err));
         } else {
-            layer->made = layer->last->output.v[0];
+            layer->quantized = layer->last->output.v[0];
             layer->input = layer->node->input.v[0];
             if (layer->low != NULL)
                 OQ_TRY(put_input(f, layer, err));
-            layer->stop = oq_map_find(&at, layer->made);
+            layer->stop = oq_map_find(&at, layer->quantized);
         }
     }
     return ONQ_OK;
@@ -335,7 +333,7 @@ static onq_code add_opset(finder *f, onq_error *err) {
 onq_code oq_layers_find(oq_layers *l, bool biases, onq_error *err) {
     finder f = {.l = l, .e = {.layers = l}};
     OQ_TRY(oq_index_build(&f.e.ix, l->arena, l->model->proto->graph, NULL, err));
-    OQ_TRY(oq_index_build(&f.truth, l->arena, l->truth->graph, NULL, err));
+    OQ_TRY(oq_index_build(&f.flt, l->arena, l->flt->graph, NULL, err));
     OQ_TRY(oq_fresh_init(&f.e.names, l->arena, l->model, err));
     OQ_TRY(find_all(&f, biases, err));
     OQ_TRY(put_nodes(&f, err));

@@ -4,7 +4,7 @@
  *
  * A layer is a Conv, ConvTranspose, Gemm or MatMul whose weight is a quantized constant: a float
  * operator between QuantizeLinear and DequantizeLinear, or a QLinear operator. What such a layer
- * makes, before an activation or a quantizer cuts it, is the tensor `made`. A QLinear operator does
+ * makes, before an activation or a quantizer cuts it, is the tensor `quantized`. A QLinear operator does
  * not show it: a float node beside it does, in the graph that is stepped through, not in the model.
  * Two products of double activations (quantize/ort/product_forms.h) are one layer.
  */
@@ -27,13 +27,13 @@ typedef struct oq_layer {
     oq_node *last; /* the node that gives its result: itself, or the Sub of double activations */
     oq_node *low;  /* double activations: the product of the residual; else NULL */
     oq_product product;
-    oq_str truth;            /* what the same layer of the float model makes */
-    oq_str truth_input;      /* its input there */
-    uint32_t truth_stop;     /* its node there */
-    oq_tensor *truth_weight; /* float, or NULL */
-    oq_str made;             /* what is compared with it, in the graph that is stepped through */
+    oq_str flt;              /* what the same layer of the float model makes */
+    oq_str float_input;      /* its input there */
+    uint32_t float_stop;     /* its node there */
+    oq_tensor *float_weight; /* float, or NULL */
+    oq_str quantized;        /* what is compared with it, in the graph that is stepped through */
     oq_str input;            /* the dequantized input, there */
-    uint32_t stop;           /* the node that makes `made`, there */
+    uint32_t stop;           /* the node that makes `quantized`, there */
     oq_tensor *weight;       /* integers */
     bool shared_weight;      /* other nodes read it too */
     oq_str weight_scale, weight_zero;
@@ -47,7 +47,7 @@ typedef OQ_VEC(oq_layer) oq_layer_list;
 
 typedef struct oq_layers {
     oq_model *model; /* quantized; nodes and initializers for biases are put in */
-    oq_model_proto *truth;
+    oq_model_proto *flt;
     bool float_bias; /* biases that are added are float */
     oq_arena *arena; /* of everything here that the model does not keep */
     /* out */

@@ -25,7 +25,7 @@
 
 /* The float weight, or NULL: of the same shape, float32, in the float model. */
 static oq_tensor *float_weight(const oq_learn *n) {
-    oq_tensor *w = n->layer->truth_weight;
+    oq_tensor *w = n->layer->float_weight;
     const oq_tensor *q = n->layer->weight;
     if (w == NULL || w->data_type.v != OQ_FLOAT || w->dims.n != q->dims.n)
         return NULL;
@@ -65,12 +65,12 @@ onq_code oq_learn_begin(oq_learn *n, const oq_learn_how *how, oq_layers *layers,
     n->aims = is_coarse(layer);
     const oq_rows *r = &n->rows;
     n->per_sample = (rows_wanted(r) + n_samples - 1) / n_samples;
-    n->truth_size = n->aims ? n_samples * n->per_sample * r->width : 1;
-    n->truth = oq_calloc(how->alloc, n->truth_size, sizeof *n->truth);
-    n->n_truth = OQ_NEW_ARRAY(&n->arena, uint64_t, n_samples + 1);
+    n->float_size = n->aims ? n_samples * n->per_sample * r->width : 1;
+    n->flt = oq_calloc(how->alloc, n->float_size, sizeof *n->flt);
+    n->n_float = OQ_NEW_ARRAY(&n->arena, uint64_t, n_samples + 1);
     n->row = OQ_NEW_ARRAY(&n->arena, float, r->width + 1);
     n->hessians = OQ_NEW_ARRAY(&n->arena, oq_hessian, r->groups);
-    if (n->truth == NULL || n->n_truth == NULL || n->row == NULL || n->hessians == NULL)
+    if (n->flt == NULL || n->n_float == NULL || n->row == NULL || n->hessians == NULL)
         return oq_fail_nomem(err);
     for (; n->n_hessians < r->groups; n->n_hessians++)
         OQ_TRY(oq_hessian_init(&n->hessians[n->n_hessians], how->linear, how->pool, how->alloc,
@@ -81,7 +81,7 @@ onq_code oq_learn_begin(oq_learn *n, const oq_learn_how *how, oq_layers *layers,
 void oq_learn_release(oq_learn *n) {
     for (size_t i = 0; i < n->n_hessians; i++)
         oq_hessian_release(&n->hessians[i]);
-    oq_free(n->how->alloc, n->truth, n->truth_size * sizeof *n->truth);
+    oq_free(n->how->alloc, n->flt, n->float_size * sizeof *n->flt);
     oq_arena_release(&n->arena);
 }
 
@@ -91,31 +91,31 @@ static uint64_t rows_of(const oq_learn *n, const oq_rows_input *in) {
     return in->count < n->per_sample ? in->count : n->per_sample;
 }
 
-onq_code oq_learn_truth(oq_learn *n, size_t sample, const oq_datum *d, onq_error *err) {
+onq_code oq_learn_float(oq_learn *n, size_t sample, const oq_datum *d, onq_error *err) {
     oq_rows_input in;
     (void)err;
     if (sample >= n->n_samples || !oq_rows_open(&n->rows, d, &in))
         return ONQ_OK;
-    float *to = n->truth + sample * n->per_sample * n->rows.width;
-    n->n_truth[sample] = rows_of(n, &in);
-    for (uint64_t j = 0; j < n->n_truth[sample]; j++)
-        oq_rows_take(&n->rows, &in, oq_rows_pick(in.count, n->n_truth[sample], j),
+    float *to = n->flt + sample * n->per_sample * n->rows.width;
+    n->n_float[sample] = rows_of(n, &in);
+    for (uint64_t j = 0; j < n->n_float[sample]; j++)
+        oq_rows_take(&n->rows, &in, oq_rows_pick(in.count, n->n_float[sample], j),
                      to + j * n->rows.width);
     return ONQ_OK;
 }
 
-onq_code oq_learn_made(oq_learn *n, size_t sample, const oq_datum *d, onq_error *err) {
+onq_code oq_learn_quantized(oq_learn *n, size_t sample, const oq_datum *d, onq_error *err) {
     const oq_rows *r = &n->rows;
     oq_rows_input in;
     if (sample >= n->n_samples || !oq_rows_open(r, d, &in) ||
-        (n->aims && rows_of(n, &in) != n->n_truth[sample]))
+        (n->aims && rows_of(n, &in) != n->n_float[sample]))
         return ONQ_OK;
-    const float *truth = n->aims ? n->truth + sample * n->per_sample * r->width : NULL;
+    const float *flt = n->aims ? n->flt + sample * n->per_sample * r->width : NULL;
     for (uint64_t j = 0, count = rows_of(n, &in); j < count; j++) {
         oq_rows_take(r, &in, oq_rows_pick(in.count, count, j), n->row);
         for (size_t g = 0; g < r->groups; g++)
             OQ_TRY(oq_hessian_add(&n->hessians[g], n->row + g * r->k,
-                                  truth != NULL ? truth + j * r->width + g * r->k : NULL, 1, r->k,
+                                  flt != NULL ? flt + j * r->width + g * r->k : NULL, 1, r->k,
                                   err));
     }
     return ONQ_OK;

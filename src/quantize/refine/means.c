@@ -48,20 +48,20 @@ onq_code oq_means_add(oq_means *m, const oq_layer *l, size_t sample, const oq_da
     return ONQ_OK;
 }
 
-bool oq_means_differ(const oq_means *truth, const oq_means *made, size_t n, double *delta) {
+bool oq_means_differ(const oq_means *flt, const oq_means *quantized, size_t n, double *delta) {
     double total = 0;
-    for (uint64_t c = 0; c < truth->channels; c++)
+    for (uint64_t c = 0; c < flt->channels; c++)
         delta[c] = 0;
     for (size_t s = 0; s < n; s++) {
-        if (truth->count[s] == 0 || made->count[s] != truth->count[s])
+        if (flt->count[s] == 0 || quantized->count[s] != flt->count[s])
             continue;
-        const double weight = (double)truth->count[s];
+        const double weight = (double)flt->count[s];
         total += weight;
-        for (uint64_t c = 0; c < truth->channels; c++)
-            delta[c] += weight * ((double)truth->mean[s * truth->channels + c] -
-                                  (double)made->mean[s * made->channels + c]);
+        for (uint64_t c = 0; c < flt->channels; c++)
+            delta[c] += weight * ((double)flt->mean[s * flt->channels + c] -
+                                  (double)quantized->mean[s * quantized->channels + c]);
     }
-    for (uint64_t c = 0; c < truth->channels && total > 0; c++) {
+    for (uint64_t c = 0; c < flt->channels && total > 0; c++) {
         delta[c] /= total;
         if (!isfinite(delta[c]))
             delta[c] = 0; /* the runtime's NaN is no error of rounding */

@@ -15,8 +15,8 @@ typedef struct refiner {
     oq_arena scratch; /* of one tensor */
     oq_layers layers;
     oq_gain gain;
-    oq_means *truth; /* by layer */
-    oq_means made;   /* of the layer that is looked at */
+    oq_means *flt;      /* by layer */
+    oq_means quantized; /* of the layer that is looked at */
     size_t layer, sample;
     oq_stepper *stepper;
     oq_stepper *floats; /* the float model beside it; NULL: not needed */
@@ -33,10 +33,10 @@ static void begin_scratch(refiner *r) {
     oq_arena_init(&r->scratch, &r->job->model->env->alloc);
 }
 
-static onq_code seen_truth(void *ctx, size_t index, const oq_datum *d, onq_error *err) {
+static onq_code seen_float(void *ctx, size_t index, const oq_datum *d, onq_error *err) {
     refiner *r = ctx;
     begin_scratch(r);
-    return oq_means_add(&r->truth[index], &r->layers.all.v[index], r->sample, d, &r->scratch, err);
+    return oq_means_add(&r->flt[index], &r->layers.all.v[index], r->sample, d, &r->scratch, err);
 }
 
 static onq_code run_sample(void *ctx, const oq_turn *t, onq_error *err) {
@@ -73,43 +73,43 @@ static onq_code open_float(refiner *r, const oq_observer *observer, oq_session *
 static onq_code measure_float(refiner *r, onq_error *err) {
     const size_t n = r->layers.all.n, n_samples = oq_source_count(r->job->source);
     oq_str *names = OQ_NEW_ARRAY(&r->arena, oq_str, n + 1);
-    r->truth = OQ_NEW_ARRAY(&r->arena, oq_means, n + 1);
-    OQ_TRY_ALLOC(names != NULL && r->truth != NULL, err);
+    r->flt = OQ_NEW_ARRAY(&r->arena, oq_means, n + 1);
+    OQ_TRY_ALLOC(names != NULL && r->flt != NULL, err);
     for (size_t i = 0; i < n; i++) {
-        names[i] = r->layers.all.v[i].truth;
-        OQ_TRY(oq_means_init(&r->truth[i], &r->arena, r->layers.all.v[i].channels, n_samples, err));
+        names[i] = r->layers.all.v[i].flt;
+        OQ_TRY(oq_means_init(&r->flt[i], &r->arena, r->layers.all.v[i].channels, n_samples, err));
     }
-    const oq_observer observer = {names, n, seen_truth, r};
+    const oq_observer observer = {names, n, seen_float, r};
     oq_session *session = NULL;
-    oq_model_proto *const made = r->job->model->proto;
-    r->job->model->proto = r->job->truth; /* as long as the session is open */
+    oq_model_proto *const quantized = r->job->model->proto;
+    r->job->model->proto = r->job->flt; /* as long as the session is open */
     onq_code rc = open_float(r, &observer, &session, err);
     if (rc == ONQ_OK)
         rc = run_float(r, session, err);
     oq_session_close(session);
-    r->job->model->proto = made;
+    r->job->model->proto = quantized;
     return rc;
 }
 
 /* ---- layer by layer ---- */
 
-static onq_code seen_made(void *ctx, size_t sample, const oq_datum *d, onq_error *err) {
+static onq_code seen_quantized(void *ctx, size_t sample, const oq_datum *d, onq_error *err) {
     refiner *r = ctx;
     begin_scratch(r);
-    return oq_means_add(&r->made, &r->layers.all.v[r->layer], sample, d, &r->scratch, err);
+    return oq_means_add(&r->quantized, &r->layers.all.v[r->layer], sample, d, &r->scratch, err);
 }
 
 static onq_code correct_layer(refiner *r, onq_error *err) {
     const oq_layer *l = &r->layers.all.v[r->layer];
     OQ_SCRATCH(own, &r->job->model->env->alloc);
     double *delta = OQ_NEW_ARRAY(&own, double, l->channels + 1);
-    onq_code rc = delta != NULL ? oq_means_init(&r->made, &own, l->channels,
+    onq_code rc = delta != NULL ? oq_means_init(&r->quantized, &own, l->channels,
                                                 oq_stepper_samples(r->stepper), err)
                                 : oq_fail_nomem(err);
     if (rc == ONQ_OK)
-        rc = oq_stepper_go(r->stepper, r->layer, &l->made, 1, seen_made, r, err);
+        rc = oq_stepper_go(r->stepper, r->layer, &l->quantized, 1, seen_quantized, r, err);
     if (rc == ONQ_OK &&
-        oq_means_differ(&r->truth[r->layer], &r->made, oq_stepper_samples(r->stepper), delta)) {
+        oq_means_differ(&r->flt[r->layer], &r->quantized, oq_stepper_samples(r->stepper), delta)) {
         rc = oq_layer_add_bias(&r->layers, l, delta, &r->job->n_clipped, err);
         r->job->n_layers += rc == ONQ_OK;
     }
@@ -124,11 +124,11 @@ static onq_code make_stepper(refiner *r, bool floats, oq_stepper **out, onq_erro
     uint32_t *stops = OQ_NEW_ARRAY(&r->arena, uint32_t, n + 1);
     OQ_TRY_ALLOC(stops != NULL, err);
     for (size_t i = 0; i < n; i++)
-        stops[i] = floats ? r->layers.all.v[i].truth_stop : r->layers.all.v[i].stop;
+        stops[i] = floats ? r->layers.all.v[i].float_stop : r->layers.all.v[i].stop;
     oq_stepper_options o = {.slice = {.engine = r->job->engine,
                                       .session = r->job->session,
                                       .model = r->job->model,
-                                      .proto = floats ? r->job->truth : &r->layers.stepped},
+                                      .proto = floats ? r->job->flt : &r->layers.stepped},
                             .stops = stops,
                             .n_stops = n,
                             .memory = r->job->memory / (r->job->learn_rounding ? 2 : 1)};
@@ -136,14 +136,14 @@ static onq_code make_stepper(refiner *r, bool floats, oq_stepper **out, onq_erro
     return oq_stepper_new(&o, r->job->source, out, err);
 }
 
-static onq_code learn_truth(void *ctx, size_t sample, const oq_datum *d, onq_error *err) {
+static onq_code learn_float(void *ctx, size_t sample, const oq_datum *d, onq_error *err) {
     refiner *r = ctx;
-    return oq_learn_truth(&r->learn, sample, d, err);
+    return oq_learn_float(&r->learn, sample, d, err);
 }
 
-static onq_code learn_made(void *ctx, size_t sample, const oq_datum *d, onq_error *err) {
+static onq_code learn_quantized(void *ctx, size_t sample, const oq_datum *d, onq_error *err) {
     refiner *r = ctx;
-    return oq_learn_made(&r->learn, sample, d, err);
+    return oq_learn_quantized(&r->learn, sample, d, err);
 }
 
 static onq_code learn_layer(refiner *r, onq_error *err) {
@@ -153,9 +153,9 @@ static onq_code learn_layer(refiner *r, onq_error *err) {
     if (rc == ONQ_OK && r->learn.aims && r->floats == NULL)
         rc = make_stepper(r, true, &r->floats, err);
     if (rc == ONQ_OK && r->learn.aims)
-        rc = oq_stepper_go(r->floats, r->layer, &l->truth_input, 1, learn_truth, r, err);
+        rc = oq_stepper_go(r->floats, r->layer, &l->float_input, 1, learn_float, r, err);
     if (rc == ONQ_OK && r->learn.able)
-        rc = oq_stepper_go(r->stepper, r->layer, &l->input, 1, learn_made, r, err);
+        rc = oq_stepper_go(r->stepper, r->layer, &l->input, 1, learn_quantized, r, err);
     if (rc == ONQ_OK && r->learn.able)
         rc = oq_learn_end(&r->learn, err);
     r->job->n_learned += rc == ONQ_OK && r->learn.able;
@@ -208,7 +208,7 @@ static onq_code run(refiner *r, onq_error *err) {
         return ONQ_OK;
     OQ_TRY(oq_gain_measure(&r->gain, &again, &job->after, err));
     job->measured = job->measured && again;
-    job->n_compared = r->gain.truth.n;
+    job->n_compared = r->gain.flt.n;
     return ONQ_OK;
 }
 
@@ -219,7 +219,7 @@ onq_code oq_refine(oq_refine_job *job, onq_error *err) {
     oq_arena_init(&r.scratch, alloc);
     oq_gain_init(&r.gain, job);
     r.layers = (oq_layers){
-        .model = job->model, .truth = job->truth, .float_bias = job->float_bias, .arena = &r.arena};
+        .model = job->model, .flt = job->flt, .float_bias = job->float_bias, .arena = &r.arena};
     oq_model_touch(job->model);
     const onq_code rc = run(&r, err);
     oq_stepper_free(r.stepper);

@@ -1,7 +1,7 @@
 /*
  * refine.h — stages after quantization that make the result better with the help of samples.
  *
- *     oq_refine_job job = {.model = m, .truth = float_proto, .engine = e, .source = source, ...};
+ *     oq_refine_job job = {.model = m, .flt = float_proto, .engine = e, .source = source, ...};
  *     OQ_TRY(oq_refine(&job, err));
  *
  * Bias correction: quantization moves the mean of a layer's output, channel by channel, and what
@@ -21,8 +21,8 @@
 #include "samples/source.h"
 
 typedef struct oq_refine_job {
-    oq_model *model;       /* quantized; is changed */
-    oq_model_proto *truth; /* the same model before, which shares its weights */
+    oq_model *model;     /* quantized; is changed */
+    oq_model_proto *flt; /* the same model before, which shares its weights */
     oq_engine *engine;
     oq_source *source;          /* read from its beginning, more than once */
     oq_session_options session; /* provider and custom operators; the rest is set here */

@@ -60,9 +60,9 @@ static onq_code make_places(oq_tally *t, uint64_t wanted, onq_error *err) {
 /* ---- one step ---- */
 
 /* The rows of logits after the last tokens stay: the next step has the tokens that follow. */
-static onq_code keep_rows(oq_tally *t, const oq_datum *truth, const oq_datum *made,
+static onq_code keep_rows(oq_tally *t, const oq_datum *flt, const oq_datum *quantized,
                           onq_error *err) {
-    const oq_datum *both[] = {truth, made};
+    const oq_datum *both[] = {flt, quantized};
     oq_arena *a = &t->rows;
     const onq_allocator *alloc = a->alloc;
     oq_arena_release(a);
@@ -72,44 +72,44 @@ static onq_code keep_rows(oq_tally *t, const oq_datum *truth, const oq_datum *ma
     return ONQ_OK;
 }
 
-static onq_code add_text(oq_tally *t, const oq_tally_step *x, const oq_datum *made,
+static onq_code add_text(oq_tally *t, const oq_tally_step *x, const oq_datum *quantized,
                          const oq_datum *forced, onq_error *err) {
     const oq_language *l = &t->roles->language;
-    const oq_datum *ids = l->causal ? &x->inputs[l->ids] : NULL, *truth = &x->truth[l->logits];
+    const oq_datum *ids = l->causal ? &x->inputs[l->ids] : NULL, *flt = &x->flt[l->logits];
     const oq_lm_text text = {
         .ids = ids, .mask = l->mask != OQ_NOWHERE ? &x->inputs[l->mask] : NULL, .past = t->past};
     const uint64_t length = ids != NULL && ids->rank == 2 ? (uint64_t)ids->dims[1] : 1;
     OQ_TRY(make_places(t, t->past + length, err));
     if (t->past > 0 && t->after[0].kind != OQ_DATUM_NONE && t->after[1].kind != OQ_DATUM_NONE)
         oq_lm_follow(&t->text[OQ_FREE], ids, &t->after[0], &t->after[1]);
-    oq_lm_add(&t->text[OQ_FREE], &text, truth, made);
+    oq_lm_add(&t->text[OQ_FREE], &text, flt, quantized);
     if (x->has_forced)
-        oq_lm_add(&t->text[OQ_FORCED], &text, truth, forced);
+        oq_lm_add(&t->text[OQ_FORCED], &text, flt, forced);
     t->past += length;
-    return ids != NULL ? keep_rows(t, truth, made, err) : ONQ_OK;
+    return ids != NULL ? keep_rows(t, flt, quantized, err) : ONQ_OK;
 }
 
 static onq_code add_output(oq_tally *t, const oq_tally_step *x, size_t k, onq_error *err) {
-    const oq_datum *truth = &x->truth[k], *made = x->made[k];
-    const oq_datum *forced = x->forced != NULL ? x->forced[k] : made;
-    if (made == NULL || forced == NULL) {
+    const oq_datum *flt = &x->flt[k], *quantized = x->quantized[k];
+    const oq_datum *forced = x->forced != NULL ? x->forced[k] : quantized;
+    if (quantized == NULL || forced == NULL) {
         t->outputs[k].differs = true;
         return ONQ_OK;
     }
     if (t->roles->states[k]) {
-        oq_agree_add_state(&t->outputs[k], truth, made, oq_roles_past(t->roles, x->inputs, k));
+        oq_agree_add_state(&t->outputs[k], flt, quantized, oq_roles_past(t->roles, x->inputs, k));
         return ONQ_OK;
     }
     oq_agree step = {0};
-    oq_agree_add(&step, truth, made);
+    oq_agree_add(&step, flt, quantized);
     oq_agree_join(&t->outputs[k], &step);
     if (x->step < t->n_places) {
         oq_agree_join(&t->steps[OQ_FREE][x->step * t->n_outputs + k], &step);
         if (x->has_forced)
-            oq_agree_add(&t->steps[OQ_FORCED][x->step * t->n_outputs + k], truth, forced);
+            oq_agree_add(&t->steps[OQ_FORCED][x->step * t->n_outputs + k], flt, forced);
     }
     if (t->roles->language.is && k == t->roles->language.logits)
-        return add_text(t, x, made, forced, err);
+        return add_text(t, x, quantized, forced, err);
     return ONQ_OK;
 }
 

@@ -34,16 +34,16 @@ typedef struct oq_tally {
     bool forced;              /* there was a model with the other's states */
     uint64_t sequences, kept; /* that were joined, and hold classes; kept */
     uint64_t past;            /* of one sequence: tokens so far ... */
-    oq_arena rows;            /* ... and the logits after them, truth's and the other's */
+    oq_arena rows;            /* ... and the logits after them, the float model's and the other's */
     oq_datum after[2];
 } oq_tally;
 
-/* What the models gave in one step. `made` and `forced` are by output of the first model, NULL where
- * there is none; `forced` itself may be NULL: there is no such run, or it is that of `made`. */
+/* What the models gave in one step. `quantized` and `forced` are by output of the first model, NULL where
+ * there is none; `forced` itself may be NULL: there is no such run, or it is that of `quantized`. */
 typedef struct oq_tally_step {
     const oq_datum *inputs; /* of the first model, states included */
-    const oq_datum *truth;
-    const oq_datum *const *made, *const *forced;
+    const oq_datum *flt;
+    const oq_datum *const *quantized, *const *forced;
     bool has_forced; /* the tally has both ways, so a step without is the same in both */
     uint64_t step;
 } oq_tally_step;

@@ -6,6 +6,7 @@
 #include "base/vec.h"
 #include "onnx/graph.h"
 #include "onnx/operators.h"
+#include "tune/judge/detect.h"
 
 #include <math.h>
 
@@ -18,6 +19,7 @@ static const oq_metric_info metrics[OQ_METRICS] = {
     {"cosine", "cosine of the worst output", false, false, -1, 1, 0},
     {"neighbours", "the same nearest other embedding as float's", false, true, 0, 100, 0.5},
     {"iou", "intersection over union of the masks", false, true, 0, 100, 0.5},
+    {"detections", "detections that float and the model have in common", false, true, 0, 100, 0.5},
     {"kl", "divergence from float's distribution", true, false, 0, INFINITY, 0},
     {"perplexity_rise", "rise of the perplexity", true, false, 0, INFINITY, 0},
     {"accuracy_drop", "right answers lost", true, true, 0, 100, 0.5},
@@ -197,6 +199,8 @@ oq_default_target oq_meaning_target(const oq_meaning *m, const oq_datum *outputs
     const bool real = info != NULL && info->cls == OQ_CLASS_REAL;
     const int64_t last = d != NULL && d->rank > 0 ? d->dims[d->rank - 1] : 0;
     const oq_default_target none = {OQ_METRIC_SQNR, 30, "no output is known to hold classes"};
+    if (m->detector != NULL)
+        return (oq_default_target){OQ_METRIC_DETECTIONS, 95, m->detector->why};
     if (d == NULL || d->kind != OQ_DATUM_TENSOR || d->count == 0)
         return none;
     if (!real)

@@ -13,6 +13,7 @@ typedef enum oq_metric {
     OQ_METRIC_COSINE,           /* of the worst output */
     OQ_METRIC_NEIGHBOURS,       /* percent of embeddings with float's nearest other one */
     OQ_METRIC_IOU,              /* percent: intersection over union of the first output above 0.5 */
+    OQ_METRIC_DETECTIONS,       /* percent: F1 of the boxes that float detects */
     OQ_METRIC_KL,               /* divergence from float's distribution, a mean over rows */
     OQ_METRIC_PERPLEXITY_RISE,  /* percent, of a language model on its own samples */
     OQ_METRIC_ACCURACY_DROP,    /* percent points of right answers lost, by labels */
@@ -44,6 +45,7 @@ typedef struct oq_meaning {
     bool scores_alone;  /* each class has a Sigmoid of its own: only rows of a matrix count */
     const bool *states; /* outputs that go back into the model, which are no answers */
     oq_language language;
+    const struct oq_detector *detector; /* detect.h; NULL: it detects nothing */
     bool wanted[OQ_METRICS];
 } oq_meaning;
 

@@ -24,22 +24,22 @@ static onq_code add_mean(oq_arena *a, const oq_datum *d, uint64_t first, uint64_
     return ONQ_OK;
 }
 
-onq_code oq_neighbours_add(oq_neighbours *x, const oq_datum *truth, const oq_datum *made,
+onq_code oq_neighbours_add(oq_neighbours *x, const oq_datum *flt, const oq_datum *quantized,
                            uint64_t *n, onq_error *err) {
-    const oq_dtype_info *info = oq_dtype_find((int64_t)truth->dtype);
-    const size_t rank = truth->rank;
+    const oq_dtype_info *info = oq_dtype_find((int64_t)flt->dtype);
+    const size_t rank = flt->rank;
     *n = 0;
-    if (info == NULL || info->cls != OQ_CLASS_REAL || rank < 2 || rank > 3 || truth->count == 0 ||
-        truth->dtype != made->dtype || !oq_datum_same_dims(truth, made))
+    if (info == NULL || info->cls != OQ_CLASS_REAL || rank < 2 || rank > 3 || flt->count == 0 ||
+        flt->dtype != quantized->dtype || !oq_datum_same_dims(flt, quantized))
         return ONQ_OK;
-    const size_t width = (size_t)truth->dims[rank - 1];
-    const uint64_t rows = rank == 3 ? (uint64_t)truth->dims[1] : 1;
+    const size_t width = (size_t)flt->dims[rank - 1];
+    const uint64_t rows = rank == 3 ? (uint64_t)flt->dims[1] : 1;
     if (width < 2 || (x->width != 0 && x->width != width))
         return ONQ_OK;
     x->width = width;
-    for (; *n < (uint64_t)truth->dims[0]; ++*n) {
-        OQ_TRY(add_mean(x->arena, truth, *n * rows, rows, width, &x->truth, err));
-        OQ_TRY(add_mean(x->arena, made, *n * rows, rows, width, &x->made, err));
+    for (; *n < (uint64_t)flt->dims[0]; ++*n) {
+        OQ_TRY(add_mean(x->arena, flt, *n * rows, rows, width, &x->flt, err));
+        OQ_TRY(add_mean(x->arena, quantized, *n * rows, rows, width, &x->quantized, err));
     }
     return ONQ_OK;
 }
@@ -56,21 +56,21 @@ static void compare(const oq_neighbours *x, size_t n, size_t i, float *margin, f
     size_t nearest = i == 0 ? 1 : 0;
     double best = -INFINITY, next = -INFINITY, other = -INFINITY;
     for (size_t k = 0; k < n; k++) {
-        const double near = k != i ? cosine(x, &x->truth, i, k) : -INFINITY;
+        const double near = k != i ? cosine(x, &x->flt, i, k) : -INFINITY;
         next = fmax(next, fmin(near, best));
         nearest = near > best ? k : nearest;
         best = fmax(best, near);
     }
     for (size_t k = 0; k < n; k++)
         if (k != i && k != nearest)
-            other = fmax(other, cosine(x, &x->made, i, k));
-    const double lost = best - next - (cosine(x, &x->made, i, nearest) - other);
+            other = fmax(other, cosine(x, &x->quantized, i, k));
+    const double lost = best - next - (cosine(x, &x->quantized, i, nearest) - other);
     *margin = (float)(best - next);
     *error = isnan(lost) ? INFINITY : (float)lost;
 }
 
 onq_code oq_neighbours_end(const oq_neighbours *x, oq_arena *a, oq_flips *out, onq_error *err) {
-    const size_t n = x->width > 0 ? x->truth.n / x->width : 0;
+    const size_t n = x->width > 0 ? x->flt.n / x->width : 0;
     float *margins = OQ_NEW_ARRAY(a, float, n + 1), *errors = OQ_NEW_ARRAY(a, float, n + 1);
     OQ_TRY_ALLOC(margins != NULL && errors != NULL, err);
     for (size_t i = 0; i < n && n > 2; i++)

@@ -36,14 +36,6 @@ uint64_t oq_rows_of(const oq_datum *d) {
     return (is_real(d) && n >= 2) ? d->count / n : 0;
 }
 
-static double real_at(const oq_datum *d, uint64_t i) {
-    float f;
-    if (d->dtype != OQ_FLOAT)
-        return oq_raw_get_real(d->dtype, d->data, i);
-    memcpy(&f, (const uint8_t *)d->data + i * sizeof f, sizeof f);
-    return (double)f;
-}
-
 /* The value before the link, as far as it is known. */
 static double before(oq_link link, double v) {
     const double least = MIN_PROBABILITY;
@@ -63,8 +55,8 @@ static double margin_of(const oq_datum *d, oq_link link, uint64_t from, uint64_t
     double other = -INFINITY;
     for (uint64_t i = 0; i < n; i++)
         if (i != top)
-            other = fmax(other, real_at(d, from + i));
-    return before(link, real_at(d, from + top)) - before(link, other);
+            other = fmax(other, oq_datum_real(d, from + i));
+    return before(link, oq_datum_real(d, from + top)) - before(link, other);
 }
 
 onq_code oq_margins_add(oq_margins *m, oq_arena *a, const oq_datum *d, oq_link link,
@@ -107,7 +99,7 @@ void oq_link_power(const oq_datum *d, oq_link link, double *sum, uint64_t *n) {
     if (!is_real(d))
         return;
     for (uint64_t i = 0; i < d->count; i++) {
-        const double v = before(link, real_at(d, i));
+        const double v = before(link, oq_datum_real(d, i));
         *sum += v * v;
     }
     *n += d->count;
@@ -125,7 +117,8 @@ onq_code oq_scoring_init(oq_scoring *s, oq_arena *a, const oq_meaning *meaning, 
 
 static void add_linked(oq_score_sum *s, oq_link link, const oq_datum *a, const oq_datum *b) {
     for (uint64_t i = 0; i < a->count; i++) {
-        const double x = before(link, real_at(a, i)), e = before(link, real_at(b, i)) - x;
+        const double x = before(link, oq_datum_real(a, i)),
+                     e = before(link, oq_datum_real(b, i)) - x;
         s->signal += x * x;
         s->noise += e * e;
     }
@@ -146,7 +139,7 @@ static void add_output(oq_scoring *s, size_t k, const oq_datum *a, const oq_datu
 /* The classes of an output of scores. */
 static onq_code add_rows(oq_scoring *s, const oq_pair *x, const oq_datum *a, const oq_datum *b,
                          oq_sample_score *v, onq_error *err) {
-    const oq_link link = s->meaning->links[a - x->truth];
+    const oq_link link = s->meaning->links[a - x->flt];
     const uint64_t rows = oq_rows_of(a), n = rows > 0 ? a->count / rows : 0;
     v->sequences = rows > 0 ? oq_sequences_of(a, x->batch) : 0;
     const uint64_t each = v->sequences > 0 ? rows / v->sequences : 0;
@@ -180,7 +173,7 @@ static void add_numbers(const oq_datum *a, const oq_datum *b, oq_sample_score *v
 
 static void add_mask(const oq_datum *a, const oq_datum *b, oq_sample_score *v) {
     for (uint64_t i = 0; i < a->count; i++) {
-        const bool x = real_at(a, i) > MASK_AT, y = real_at(b, i) > MASK_AT;
+        const bool x = oq_datum_real(a, i) > MASK_AT, y = oq_datum_real(b, i) > MASK_AT;
         v->mask_any += x || y;
         v->mask_apart += x != y;
     }
@@ -201,20 +194,20 @@ static void add_text(const oq_scoring *s, const oq_pair *x, const oq_datum *a, c
 }
 
 /* There are labels for the rows of float's output: one of another shape has no right answers. */
-static void count_right(const oq_datum *truth, const oq_datum *d, const int64_t *labels,
+static void count_right(const oq_datum *flt, const oq_datum *d, const int64_t *labels,
                         oq_sample_score *v) {
-    const uint64_t rows = oq_rows_of(truth), n = rows > 0 ? truth->count / rows : 0;
+    const uint64_t rows = oq_rows_of(flt), n = rows > 0 ? flt->count / rows : 0;
     for (uint64_t r = 0; r < rows; r++) {
-        v->right += same_shape(truth, d) && (int64_t)oq_datum_top(d, r * n, n) == labels[r];
-        v->float_right += (int64_t)oq_datum_top(truth, r * n, n) == labels[r];
+        v->right += same_shape(flt, d) && (int64_t)oq_datum_top(d, r * n, n) == labels[r];
+        v->float_right += (int64_t)oq_datum_top(flt, r * n, n) == labels[r];
     }
     v->labelled += (int64_t)rows;
 }
 
 static onq_code judge_classes(oq_scoring *s, const oq_pair *x, oq_sample_score *v, onq_error *err) {
     const oq_meaning *m = s->meaning;
-    const oq_datum *a = &x->truth[m->classes], *b = &x->made[m->classes];
-    if (m->classes >= s->n_outputs || m->classes >= x->n_made || !same_shape(a, b))
+    const oq_datum *a = &x->flt[m->classes], *b = &x->quantized[m->classes];
+    if (m->classes >= s->n_outputs || m->classes >= x->n_quantized || !same_shape(a, b))
         return ONQ_OK;
     if (is_integer(a)) {
         add_numbers(a, b, v);
@@ -223,6 +216,27 @@ static onq_code judge_classes(oq_scoring *s, const oq_pair *x, oq_sample_score *
     if (is_real(a))
         add_text(s, x, a, b, v);
     return is_real(a) ? add_rows(s, x, a, b, v, err) : ONQ_OK;
+}
+
+/* A detector that found another number of boxes is not wrong for that. */
+static bool has_other_rows(const oq_meaning *m, const oq_datum *a, const oq_datum *b, size_t k) {
+    return m->detector != NULL && m->detector->chosen && oq_detector_has(m->detector, k) &&
+           a->kind == b->kind && a->dtype == b->dtype && a->rank == b->rank &&
+           !oq_datum_same_dims(a, b);
+}
+
+/* Nothing can be compared value by value: all is noise. */
+static void add_other_rows(oq_scoring *s, size_t k, const oq_datum *a, oq_sample_score *v) {
+    oq_agree own = {0};
+    if (!is_real(a))
+        return;
+    oq_agree_add(&own, a, a);
+    own.noise = own.aa;
+    oq_agree_join(&s->sums[k].raw, &own);
+    s->sums[k].signal += own.aa;
+    s->sums[k].noise += own.aa;
+    v->signal[k] = v->noise[k] = own.aa;
+    v->angle[k] = 1;
 }
 
 onq_code oq_scoring_add(oq_scoring *s, const oq_pair *x, onq_error *err) {
@@ -234,21 +248,26 @@ onq_code oq_scoring_add(oq_scoring *s, const oq_pair *x, onq_error *err) {
     v.noise = sums + s->n_outputs;
     v.angle = sums + 2 * s->n_outputs;
     for (size_t k = 0; k < s->n_outputs; k++)
-        if (k >= x->n_made || !same_shape(&x->truth[k], &x->made[k]))
+        if (k < x->n_quantized && has_other_rows(m, &x->flt[k], &x->quantized[k], k))
+            add_other_rows(s, k, &x->flt[k], &v);
+        else if (k >= x->n_quantized || !same_shape(&x->flt[k], &x->quantized[k]))
             s->sums[k].raw.differs = true;
-        else if (is_real(&x->truth[k]) && !oq_meaning_is_state(m, k))
-            add_output(s, k, &x->truth[k], &x->made[k], &v);
+        else if (is_real(&x->flt[k]) && !oq_meaning_is_state(m, k))
+            add_output(s, k, &x->flt[k], &x->quantized[k], &v);
     OQ_TRY(judge_classes(s, x, &v, err));
-    if (m->wanted[OQ_METRIC_IOU] && x->n_made > 0 && s->n_outputs > 0 && is_real(&x->truth[0]) &&
-        same_shape(&x->truth[0], &x->made[0]))
-        add_mask(&x->truth[0], &x->made[0], &v);
-    if (m->wanted[OQ_METRIC_NEIGHBOURS] && x->n_made > 0 && s->n_outputs > 0) {
+    if (m->wanted[OQ_METRIC_IOU] && x->n_quantized > 0 && s->n_outputs > 0 && is_real(&x->flt[0]) &&
+        same_shape(&x->flt[0], &x->quantized[0]))
+        add_mask(&x->flt[0], &x->quantized[0], &v);
+    if (m->wanted[OQ_METRIC_NEIGHBOURS] && x->n_quantized > 0 && s->n_outputs > 0) {
         oq_neighbours *near = &s->neighbours;
-        v.first_embedding = near->width > 0 ? near->truth.n / near->width : 0;
-        OQ_TRY(oq_neighbours_add(near, &x->truth[0], &x->made[0], &v.embeddings, err));
+        v.first_embedding = near->width > 0 ? near->flt.n / near->width : 0;
+        OQ_TRY(oq_neighbours_add(near, &x->flt[0], &x->quantized[0], &v.embeddings, err));
     }
-    if (x->labels != NULL && x->n_made > 0 && s->n_outputs > 0)
-        count_right(&x->truth[0], &x->made[0], x->labels, &v);
+    if (m->wanted[OQ_METRIC_DETECTIONS] && m->detector != NULL && x->n_quantized >= s->n_outputs)
+        OQ_TRY(oq_detect_compare(m->detector, x->flt, x->quantized, s->n_outputs, s->arena->alloc,
+                                 &v.detected, err));
+    if (x->labels != NULL && x->n_quantized > 0 && s->n_outputs > 0)
+        count_right(&x->flt[0], &x->quantized[0], x->labels, &v);
     return OQ_PUSH(s->arena, &s->all, v) ? ONQ_OK : oq_fail_nomem(err);
 }
 
@@ -467,6 +486,12 @@ static onq_code end_neighbours(ending *e, onq_error *err) {
     return end_answers(e, &f, ANSWER_NEIGHBOURS, &e->out->figures[OQ_METRIC_NEIGHBOURS], err);
 }
 
+static onq_code end_detections(ending *e, onq_error *err) {
+    const oq_flips none = {0};
+    LOSSES(e, v->detected.apart, v->detected.both);
+    return end_answers(e, &none, ANSWER_ROWS, &e->out->figures[OQ_METRIC_DETECTIONS], err);
+}
+
 static void end_others(ending *e) {
     const oq_meaning *m = e->s->meaning;
     int64_t labelled = 0, right = 0;
@@ -484,7 +509,7 @@ static void end_others(ending *e) {
             e->out->figures[OQ_METRIC_KL] = (oq_figure){r.value, oq_ratio_bound(&r)};
     }
     if (m->wanted[OQ_METRIC_PERPLEXITY_RISE]) {
-        LOSSES(e, v->text.wrecked ? INFINITY : v->text.loss - v->text.loss_truth,
+        LOSSES(e, v->text.wrecked ? INFINITY : v->text.loss - v->text.loss_float,
                v->text.predictions);
         const oq_ratio r = ratio_of(e);
         if (!isnan(r.value))
@@ -514,6 +539,7 @@ static onq_code end_all(ending *e, onq_error *err) {
     OQ_TRY(end_agreement(e, false, err));
     OQ_TRY(end_agreement(e, true, err));
     OQ_TRY(end_neighbours(e, err));
+    OQ_TRY(end_detections(e, err));
     end_others(e);
     return ONQ_OK;
 }

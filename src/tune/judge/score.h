@@ -13,6 +13,7 @@
 #include "samples/agreement.h"
 #include "samples/datum.h"
 #include "tune/judge/bound.h"
+#include "tune/judge/detect.h"
 #include "tune/judge/meaning.h"
 #include "tune/judge/neighbours.h"
 
@@ -65,6 +66,7 @@ typedef struct oq_sample_score {
     uint64_t first_row;         /* in margins */
     uint64_t embeddings, first_embedding;
     double mask_any, mask_apart;
+    oq_detected detected;
     oq_lm_score text; /* of a language model, or of logits whose divergence is asked for */
     int64_t labelled, right, float_right;
 } oq_sample_score;
@@ -85,10 +87,10 @@ onq_code oq_scoring_init(oq_scoring *s, oq_arena *a, const oq_meaning *meaning, 
                          onq_error *err);
 
 typedef struct oq_pair {
-    uint64_t number;       /* of the sample */
-    const oq_datum *truth; /* float's outputs */
-    const oq_datum *made;  /* the candidate's */
-    size_t n_made;
+    uint64_t number;           /* of the sample */
+    const oq_datum *flt;       /* float's outputs */
+    const oq_datum *quantized; /* the candidate's */
+    size_t n_quantized;
     const oq_datum *inputs; /* of the sample; NULL: not known */
     int64_t batch;          /* along the first axis of its first input; 0: not known */
     const int64_t *labels;  /* the classes of the rows, or NULL */

@@ -14,7 +14,7 @@ static onq_error err;
 
 typedef struct files {
     scratch s;
-    const char *truth, *made, *out;
+    const char *flt, *quantized, *out;
 } files;
 
 #define ROWS 3
@@ -25,8 +25,8 @@ static const uint8_t numbers[ROWS * COLS] = {138, 108, 133, 168, 125, 158}; /* x
 static void write_files(files *f) {
     bm b;
     scratch_init(&f->s);
-    f->truth = scratch_path(&f->s, "float.onnx");
-    f->made = scratch_path(&f->s, "made.onnx");
+    f->flt = scratch_path(&f->s, "float.onnx");
+    f->quantized = scratch_path(&f->s, "made.onnx");
     f->out = scratch_path(&f->s, "out.onnx");
     bm_begin(&b, NULL, 13);
     bm_input(&b, "x", OQ_FLOAT, "N,3");
@@ -34,7 +34,7 @@ static void write_files(files *f) {
     bm_node(&b, "MatMul", "mm", "x w", "t", "");
     bm_node(&b, "Relu", "relu", "t", "y", "");
     bm_output(&b, "y", OQ_FLOAT, "N,2");
-    assert_ok(oq_model_save(b.m, f->truth, NULL, &err), err);
+    assert_ok(oq_model_save(b.m, f->flt, NULL, &err), err);
     bm_end(&b);
     bm_begin(&b, NULL, 13);
     bm_input(&b, "x", OQ_FLOAT, "N,3");
@@ -46,7 +46,7 @@ static void write_files(files *f) {
     bm_node(&b, "MatMul", "mm", "x w_DequantizeLinear_Output", "t", "");
     bm_node(&b, "Relu", "relu", "t", "y", "");
     bm_output(&b, "y", OQ_FLOAT, "N,2");
-    assert_ok(oq_model_save(b.m, f->made, NULL, &err), err);
+    assert_ok(oq_model_save(b.m, f->quantized, NULL, &err), err);
     bm_end(&b);
 }
 
@@ -61,18 +61,18 @@ static void weights_are_given(void **state) {
         onq_weight_match *m = NULL;
         const onq_weight_row *r = NULL, *again = NULL;
         double sqnr = 0, want = 0;
-        assert_ok(onq_weight_match_new(env, f.truth, f.made, extended, &m, &err), err);
+        assert_ok(onq_weight_match_new(env, f.flt, f.quantized, extended, &m, &err), err);
         assert_int_equal(onq_weight_match_count(m), 1);
         assert_string_equal(onq_weight_match_name(m, 0), "w");
         assert_null(onq_weight_match_name(m, 1));
         assert_ok(onq_weight_match_at(m, 0, &r, &err), err);
         assert_ok(onq_weight_match_at(m, 0, &again, &err), err);
         assert_ptr_equal(r, again);
-        assert_int_equal(r->truth.dtype, OQ_FLOAT);
+        assert_int_equal(r->flt.dtype, OQ_FLOAT);
         assert_int_equal(r->dequantized.dtype, OQ_FLOAT);
         assert_int_equal(r->dequantized.rank, 2);
         assert_int_equal(r->dequantized.dims[0], ROWS);
-        assert_memory_equal(r->truth.data, weight, sizeof weight);
+        assert_memory_equal(r->flt.data, weight, sizeof weight);
         const float *y = r->dequantized.data;
         for (int i = 0; i < ROWS * COLS; i++) {
             /* The reference subtracts in uint8, where what is below the zero point wraps around. */
@@ -81,7 +81,7 @@ static void weights_are_given(void **state) {
             assert_true(y[i] == v);
         }
         assert_ok(onq_weight_match_error(m, 0, &sqnr, &err), err);
-        assert_ok(onq_sqnr(&r->truth, 1, &r->dequantized, 1, &want, &err), err);
+        assert_ok(onq_sqnr(&r->flt, 1, &r->dequantized, 1, &want, &err), err);
         assert_true(sqnr == want && (extended != 0) == (sqnr > 20));
         assert_fails(onq_weight_match_at(m, 1, &r, &err), ONQ_E_INVALID, err, "only 1");
         assert_null(r);
@@ -89,7 +89,7 @@ static void weights_are_given(void **state) {
         onq_weight_match_free(m);
     }
     onq_weight_match *none = NULL;
-    assert_int_equal(onq_weight_match_new(env, f.truth, f.out, 0, &none, &err), ONQ_E_MISSING);
+    assert_int_equal(onq_weight_match_new(env, f.flt, f.out, 0, &none, &err), ONQ_E_MISSING);
     assert_null(none);
     onq_weight_match_free(NULL);
     onq_env_free(env);
@@ -106,7 +106,7 @@ static void models_give_out_their_tensors(void **state) {
     const char *ops[] = {"Relu"};
     for (size_t n = 0; n < 2; n++) {
         oq_model *m = NULL;
-        assert_ok(onq_debug_modify_model(env, f.truth, f.out, ops, n, 0, &err), err);
+        assert_ok(onq_debug_modify_model(env, f.flt, f.out, ops, n, 0, &err), err);
         assert_ok(oq_model_open(env, f.out, NULL, &m, &err), err);
         const oq_graph *g = m->proto->graph;
         assert_int_equal(g->output.n, n == 0 ? 4 : 3); /* y; x, t, y or t, y */
@@ -114,8 +114,8 @@ static void models_give_out_their_tensors(void **state) {
                               n == 0 ? "x_ReshapedSavedOutput" : "t_ReshapedSavedOutput"));
         oq_model_free(m);
     }
-    assert_fails(onq_debug_modify_model(env, f.out, f.made, NULL, 0, 0, &err), ONQ_E_INVALID, err,
-                 "already");
+    assert_fails(onq_debug_modify_model(env, f.out, f.quantized, NULL, 0, 0, &err), ONQ_E_INVALID,
+                 err, "already");
     onq_env_free(env);
     scratch_remove(&f.s);
 }
@@ -129,12 +129,12 @@ static onq_tensor tensor(const float *v, const int64_t *n) {
 
 static const float before[4] = {1, 2, 3, 4}, after[4] = {1, 2, 3, 4.5f};
 
-static onq_code fill(onq_env *env, onq_activations **qdq, onq_activations **truth, onq_error *e) {
+static onq_code fill(onq_env *env, onq_activations **qdq, onq_activations **flt, onq_error *e) {
     const int64_t n = 4;
     const onq_tensor pre = tensor(before, &n), post = tensor(after, &n);
     onq_code rc = onq_activations_new(env, qdq, e);
     if (rc == ONQ_OK)
-        rc = onq_activations_new(env, truth, e);
+        rc = onq_activations_new(env, flt, e);
     for (int i = 0; i < 3 && rc == ONQ_OK; i++) { /* three samples */
         rc = onq_activations_add(*qdq, "a", &pre, e);
         if (rc == ONQ_OK)
@@ -144,7 +144,7 @@ static onq_code fill(onq_env *env, onq_activations **qdq, onq_activations **trut
         if (rc == ONQ_OK)
             rc = onq_activations_add(*qdq, "b", &post, e);
         if (rc == ONQ_OK)
-            rc = onq_activations_add(*truth, "a", &pre, e);
+            rc = onq_activations_add(*flt, "a", &pre, e);
     }
     return rc;
 }
@@ -152,11 +152,11 @@ static onq_code fill(onq_env *env, onq_activations **qdq, onq_activations **trut
 static void activations_are_matched(void **state) {
     (void)state;
     onq_env *env = onq_env_new(NULL);
-    onq_activations *qdq = NULL, *truth = NULL;
+    onq_activations *qdq = NULL, *flt = NULL;
     onq_activation_match *m = NULL;
     double e = 0, x = 0;
     size_t n = 0;
-    assert_ok(fill(env, &qdq, &truth, &err), err);
+    assert_ok(fill(env, &qdq, &flt, &err), err);
     assert_int_equal(onq_activations_count(qdq), 4);
     assert_string_equal(onq_activations_name(qdq, 2), "b_QuantizeLinear_Input");
     assert_null(onq_activations_name(qdq, 4));
@@ -164,13 +164,13 @@ static void activations_are_matched(void **state) {
     assert_int_equal(n, 3);
     assert_null(onq_activations_at(qdq, 4, &n));
     assert_int_equal(n, 0);
-    assert_ok(onq_activation_match_new(qdq, truth, &m, &err), err);
+    assert_ok(onq_activation_match_new(qdq, flt, &m, &err), err);
     assert_int_equal(onq_activation_match_count(m), 2);
     const onq_activation_row *a = onq_activation_match_at(m, 0), *b = onq_activation_match_at(m, 1);
     assert_string_equal(a->name, "a");
-    assert_true(a->pre_qdq == 0 && a->post_qdq == 1 && a->truth == 0);
+    assert_true(a->pre_qdq == 0 && a->post_qdq == 1 && a->flt == 0);
     assert_string_equal(b->name, "b");
-    assert_true(b->pre_qdq == 2 && b->post_qdq == 3 && b->truth == ONQ_NONE);
+    assert_true(b->pre_qdq == 2 && b->post_qdq == 3 && b->flt == ONQ_NONE);
     const double want = 10 * log10(30 / 0.25);
     assert_ok(onq_activation_match_error(m, 0, &e, &x, &err), err);
     assert_true(fabs(e - want) < 1e-5 && fabs(x - want) < 1e-5);
@@ -188,7 +188,7 @@ static void activations_are_matched(void **state) {
                  "activation 'a'");
     onq_activation_match_free(m);
     onq_activations_free(qdq);
-    onq_activations_free(truth);
+    onq_activations_free(flt);
     onq_activations_free(NULL);
     onq_activation_match_free(NULL);
     onq_env_free(env);
@@ -239,7 +239,7 @@ static onq_code sweep_weights(const onq_allocator *a, void *ctx, onq_error *e) {
     double sqnr = 0;
     onq_code rc = new_env(a, &env, e);
     if (rc == ONQ_OK)
-        rc = onq_weight_match_new(env, f->truth, f->made, 1, &m, e);
+        rc = onq_weight_match_new(env, f->flt, f->quantized, 1, &m, e);
     if (rc == ONQ_OK)
         rc = onq_weight_match_at(m, 0, &r, e);
     if (rc == ONQ_OK)
@@ -254,7 +254,7 @@ static onq_code sweep_models(const onq_allocator *a, void *ctx, onq_error *e) {
     onq_env *env = NULL;
     onq_code rc = new_env(a, &env, e);
     if (rc == ONQ_OK)
-        rc = onq_debug_modify_model(env, f->made, f->out, NULL, 0, 0, e);
+        rc = onq_debug_modify_model(env, f->quantized, f->out, NULL, 0, 0, e);
     onq_env_free(env);
     if (rc != ONQ_OK)
         assert_int_equal(entry_count(f->s.dir), 2); /* no output, no litter */
@@ -265,20 +265,20 @@ static onq_code sweep_models(const onq_allocator *a, void *ctx, onq_error *e) {
 
 static onq_code sweep_activations(const onq_allocator *a, void *ctx, onq_error *e) {
     onq_env *env = NULL;
-    onq_activations *qdq = NULL, *truth = NULL;
+    onq_activations *qdq = NULL, *flt = NULL;
     onq_activation_match *m = NULL;
     double x = 0, y = 0;
     (void)ctx;
     onq_code rc = new_env(a, &env, e);
     if (rc == ONQ_OK)
-        rc = fill(env, &qdq, &truth, e);
+        rc = fill(env, &qdq, &flt, e);
     if (rc == ONQ_OK)
-        rc = onq_activation_match_new(qdq, truth, &m, e);
+        rc = onq_activation_match_new(qdq, flt, &m, e);
     if (rc == ONQ_OK)
         rc = onq_activation_match_error(m, 0, &x, &y, e);
     onq_activation_match_free(m);
     onq_activations_free(qdq);
-    onq_activations_free(truth);
+    onq_activations_free(flt);
     onq_env_free(env);
     return rc;
 }

@@ -94,9 +94,9 @@ static onq_code open_both(both *b, const onq_allocator *a, bool twice, onq_error
     b->run.engine = &b->engine.base;
     b->run.kernel = true;
     oq_source_options o = {.model = b->f.m};
-    OQ_TRY(callback_source_open(b->q.env, &o, sample, NULL, SAMPLES, &b->run.truth_source, e));
+    OQ_TRY(callback_source_open(b->q.env, &o, sample, NULL, SAMPLES, &b->run.float_source, e));
     o.model = b->q.m;
-    OQ_TRY(callback_source_open(b->q.env, &o, sample, NULL, SAMPLES, &b->run.made_source, e));
+    OQ_TRY(callback_source_open(b->q.env, &o, sample, NULL, SAMPLES, &b->run.quantized_source, e));
     oq_debug_init(&b->d, b->q.env, b->f.m, b->q.m);
     b->d.histograms = true;
     OQ_TRY(oq_debug_match(&b->d, e));
@@ -106,8 +106,8 @@ static onq_code open_both(both *b, const onq_allocator *a, bool twice, onq_error
 static void close_both(both *b) {
     if (b->d.env != NULL)
         oq_debug_release(&b->d);
-    oq_source_close(b->run.truth_source);
-    oq_source_close(b->run.made_source);
+    oq_source_close(b->run.float_source);
+    oq_source_close(b->run.quantized_source);
     bm_end(&b->f);
     bm_end(&b->q);
 }
@@ -159,8 +159,8 @@ static void sums_are_those_of_plain_loops(void **state) {
                     b.d.outputs.v[0].plain.ee == b.d.outputs.v[0].optimised.ee);
         uint64_t n = 0, m = 0;
         for (int i = 0; i < OQ_DEBUG_BINS; i++) {
-            n += t->hist.truth[i];
-            m += t->hist.made[i];
+            n += t->hist.flt[i];
+            m += t->hist.quantized[i];
         }
         assert_true(n == COUNT * SAMPLES && m == COUNT * SAMPLES);
         assert_int_equal(b.engine.n_open, 0);
@@ -190,8 +190,8 @@ static void jobs_do_not_matter(void **state) {
                 assert_memory_equal(&x->local, &y->local, sizeof x->local);
                 assert_int_equal(x->clipped, y->clipped);
                 for (int n = 0; n < OQ_DEBUG_BINS; n++)
-                    assert_true(x->hist.truth[n] == y->hist.truth[n] &&
-                                x->hist.made[n] == y->hist.made[n]);
+                    assert_true(x->hist.flt[n] == y->hist.flt[n] &&
+                                x->hist.quantized[n] == y->hist.quantized[n]);
             }
             assert_memory_equal(&b[0].d.outputs.v[0].plain, &b[k].d.outputs.v[0].plain,
                                 sizeof(oq_sums));
@@ -284,7 +284,7 @@ static void other_sizes_are_told(void **state) {
     (void)state;
     both b;
     assert_ok(open_both(&b, NULL, false, &err), err);
-    b.d.acts.v[1].truth = OQ_S("one");
+    b.d.acts.v[1].flt = OQ_S("one");
     bm_f32(&b.f, "one", "", (const float[]){1.0f});
     b.run.kernel = false;
     assert_ok(oq_debug_activations(&b.d, &b.run, &err), err);

@@ -156,7 +156,7 @@ static void weights_are_matched(void **state) {
         assert_int_equal(w->n_channels, N);
         assert_int_equal(w->per_channel, columns);
         assert_int_equal(b.d.acts.n, 1);
-        assert_true(oq_str_is(b.d.acts.v[0].name, "x") && oq_str_is(b.d.acts.v[0].truth, "x"));
+        assert_true(oq_str_is(b.d.acts.v[0].name, "x") && oq_str_is(b.d.acts.v[0].flt, "x"));
         assert_true(fabs(b.d.acts.v[0].q_lo + 12.8) < 1e-5 &&
                     fabs(b.d.acts.v[0].q_hi - 12.7) < 1e-5);
         end(&b);
@@ -280,7 +280,7 @@ static void folded_weights_are_compared(void **state) {
         assert_true(oq_str_is(w->name, i == 0 ? "k" : "b") && w->sqnr > 35);
         assert_ok(oq_debug_weight_values(&b.d, w, false, &b.d.arena, &v, &err), err);
         for (int c = 0; c < 2; c++)
-            assert_true(fabsf(((const float *)v.truth)[c] - want[2 * i + c]) < 1e-6f);
+            assert_true(fabsf(((const float *)v.flt)[c] - want[2 * i + c]) < 1e-6f);
     }
     end(&b);
 }
@@ -410,7 +410,7 @@ static void parts_are_added_up(void **state) {
         sqnr[t] = w->sqnr + w->reference_sqnr + w->ideal + w->channel_sqnr[COLUMNS / 2];
         hist[t] = 0;
         for (size_t k = 0; k < OQ_DEBUG_BINS; k++)
-            hist[t] += (double)k * w->hist.truth[k] + (double)(k * k) * w->hist.made[k];
+            hist[t] += (double)k * w->hist.flt[k] + (double)(k * k) * w->hist.quantized[k];
         assert_true(hist[t] > 0);
         assert_memory_equal(&sqnr[t], &sqnr[0], sizeof *sqnr);
         assert_memory_equal(&hist[t], &hist[0], sizeof *hist);

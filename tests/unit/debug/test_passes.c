@@ -55,8 +55,8 @@ static const void *kept_of(const oq_steps *s) {
     return kept;
 }
 
-static void check_truth(const oq_passes *v, const oq_steps *s, const void *kept, size_t n) {
-    oq_pass_truth got = {.lo = INFINITY, .hi = -INFINITY}, alone = got, bare = got;
+static void check_float(const oq_passes *v, const oq_steps *s, const void *kept, size_t n) {
+    oq_pass_float got = {.lo = INFINITY, .hi = -INFINITY}, alone = got, bare = got;
     double xx = 0, le = 0, yy = 0, ee = 0, ab = 0, top = 0, lo = INFINITY, hi = -INFINITY;
     uint64_t clipped = 0;
     for (size_t i = 0; i < n; i++) {
@@ -73,9 +73,9 @@ static void check_truth(const oq_passes *v, const oq_steps *s, const void *kept,
         clipped += (uint64_t)(x[i] < s->least) + (uint64_t)(x[i] > s->most);
         assert_true(oq_steps_kept(s, kept, i) == oq_steps_apply(s, p[i]));
     }
-    v->truth(x, kept, n, s, &got);
-    v->truth(x, NULL, n, s, &alone);
-    v->truth(x, NULL, n, NULL, &bare);
+    v->flt(x, kept, n, s, &got);
+    v->flt(x, NULL, n, s, &alone);
+    v->flt(x, NULL, n, NULL, &bare);
     assert_true(near(got.local.xx, xx) && near(got.local.ee, le) && got.local.n == n);
     assert_true(near(got.cross.xx, xx) && near(got.cross.yy, yy) && near(got.cross.ee, ee));
     assert_true(near(got.cross.abs_sum, ab) && near(got.cross.abs_max, top) && got.cross.n == n);
@@ -86,7 +86,7 @@ static void check_truth(const oq_passes *v, const oq_steps *s, const void *kept,
                 (double)bare.hi == hi);
 }
 
-static void check_made(const oq_passes *v, const oq_steps *s, const void *kept, size_t n) {
+static void check_quantized(const oq_passes *v, const oq_steps *s, const void *kept, size_t n) {
     static uint16_t keep[MOST];
     oq_sums all = {0}, noise = {0};
     double pp = 0, pe = 0, yy = 0, ab = 0, top = 0;
@@ -99,8 +99,8 @@ static void check_made(const oq_passes *v, const oq_steps *s, const void *kept, 
         top = fmax(top, fabs(d));
     }
     memset(keep, 0xa5, sizeof keep);
-    v->made(p, keep, n, s, OQ_PASS_ALL, &all);
-    v->made(p, NULL, n, s, OQ_PASS_NOISE, &noise);
+    v->quantized(p, keep, n, s, OQ_PASS_ALL, &all);
+    v->quantized(p, NULL, n, s, OQ_PASS_NOISE, &noise);
     assert_memory_equal(keep, kept, n * oq_steps_bytes(s));
     assert_true(near(all.xx, pp) && near(all.ee, pe) && near(all.yy, yy) && all.n == n);
     assert_true(near(all.abs_sum, ab) && near(all.abs_max, top));
@@ -116,8 +116,8 @@ static void every_variant_is_right(void **state) {
         const void *kept = kept_of(quantizers[q]);
         for (size_t k = 0; oq_passes_at(k) != NULL; k++)
             for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-                check_truth(oq_passes_at(k), quantizers[q], kept, sizes[i]);
-                check_made(oq_passes_at(k), quantizers[q], kept, sizes[i]);
+                check_float(oq_passes_at(k), quantizers[q], kept, sizes[i]);
+                check_quantized(oq_passes_at(k), quantizers[q], kept, sizes[i]);
             }
     }
 }
@@ -144,7 +144,7 @@ static void products_round_as_quotients(void **state) {
             memcpy(in + n, odd, sizeof odd);
             n += sizeof odd / sizeof *odd;
             oq_sums sums = {0};
-            oq_passes_at(k)->made(in, out, n, &s, OQ_PASS_ALL, &sums);
+            oq_passes_at(k)->quantized(in, out, n, &s, OQ_PASS_ALL, &sums);
             for (size_t j = 0; j < n; j++)
                 assert_true(oq_steps_kept(&s, out, j) == oq_steps_apply(&s, in[j]));
         }
@@ -161,37 +161,37 @@ static void variants_agree_to_the_bit(void **state) {
         n++;
     assert_true(n >= 1);
     const oq_passes *plain = oq_passes_at(n - 1);
-    oq_pass_truth t = {.lo = INFINITY, .hi = -INFINITY};
+    oq_pass_float t = {.lo = INFINITY, .hi = -INFINITY};
     oq_sums q = {0}, s = {0};
     static uint8_t kept[2][10000];
-    plain->made(p + 100, kept[0], 9999, &steps, OQ_PASS_ALL, &q);
-    plain->truth(x + 100, kept[0], 9999, &steps, &t);
+    plain->quantized(p + 100, kept[0], 9999, &steps, OQ_PASS_ALL, &q);
+    plain->flt(x + 100, kept[0], 9999, &steps, &t);
     plain->sums(x, p, 76, &s);
     for (size_t k = 0; k + 1 < n; k++) {
-        oq_pass_truth t2 = {.lo = INFINITY, .hi = -INFINITY};
+        oq_pass_float t2 = {.lo = INFINITY, .hi = -INFINITY};
         oq_sums q2 = {0}, s2 = {0};
-        oq_passes_at(k)->made(p + 100, kept[1], 9999, &steps, OQ_PASS_ALL, &q2);
-        oq_passes_at(k)->truth(x + 100, kept[1], 9999, &steps, &t2);
+        oq_passes_at(k)->quantized(p + 100, kept[1], 9999, &steps, OQ_PASS_ALL, &q2);
+        oq_passes_at(k)->flt(x + 100, kept[1], 9999, &steps, &t2);
         oq_passes_at(k)->sums(x, p, 76, &s2);
         assert_memory_equal(kept[0], kept[1], sizeof kept[0]);
         assert_memory_equal(&t, &t2, sizeof t);
         assert_memory_equal(&q, &q2, sizeof q);
         assert_memory_equal(&s, &s2, sizeof s);
         /* NaN stays out of the span and shows in the sums */
-        oq_pass_truth odd = {.lo = INFINITY, .hi = -INFINITY};
-        oq_passes_at(k)->truth(x, NULL, 100, &steps, &odd);
+        oq_pass_float odd = {.lo = INFINITY, .hi = -INFINITY};
+        oq_passes_at(k)->flt(x, NULL, 100, &steps, &odd);
         assert_true(isnan(odd.local.xx) && isfinite(odd.lo) && isfinite(odd.hi));
     }
 }
 
 static void workers_change_nothing(void **state) {
     (void)state;
-    static float big[3000000], made[3000000];
+    static float big[3000000], quantized[3000000];
     static uint16_t kept[2][3000000];
     fill();
     for (size_t i = 0; i < 3000000; i++) {
         big[i] = x[i % MOST] + 0.001f * (float)(i % 17);
-        made[i] = p[i % MOST];
+        quantized[i] = p[i % MOST];
     }
     onq_env *env = onq_env_new(NULL);
     oq_pool *pool = NULL;
@@ -199,14 +199,16 @@ static void workers_change_nothing(void **state) {
     onq_env_set_threads(env, 3);
     assert_ok(oq_pool_new(env, &pool, &err), err);
     for (size_t n = 1; n <= 3000000; n = n * 3 + 1) {
-        oq_pass_truth a = {.lo = INFINITY, .hi = -INFINITY}, b = a;
+        oq_pass_float a = {.lo = INFINITY, .hi = -INFINITY}, b = a;
         oq_sums c = {0}, d = {0}, e = {0}, f = {0};
-        assert_ok(oq_pass_made_run(NULL, made, kept[0], n, &wide, OQ_PASS_ALL, &c, &err), err);
-        assert_ok(oq_pass_made_run(pool, made, kept[1], n, &wide, OQ_PASS_ALL, &d, &err), err);
-        assert_ok(oq_pass_truth_run(NULL, big, kept[0], n, &wide, &a, &err), err);
-        assert_ok(oq_pass_truth_run(pool, big, kept[1], n, &wide, &b, &err), err);
-        assert_ok(oq_pass_sums_run(NULL, big, made, n, &e, &err), err);
-        assert_ok(oq_pass_sums_run(pool, big, made, n, &f, &err), err);
+        assert_ok(oq_pass_quantized_run(NULL, quantized, kept[0], n, &wide, OQ_PASS_ALL, &c, &err),
+                  err);
+        assert_ok(oq_pass_quantized_run(pool, quantized, kept[1], n, &wide, OQ_PASS_ALL, &d, &err),
+                  err);
+        assert_ok(oq_pass_float_run(NULL, big, kept[0], n, &wide, &a, &err), err);
+        assert_ok(oq_pass_float_run(pool, big, kept[1], n, &wide, &b, &err), err);
+        assert_ok(oq_pass_sums_run(NULL, big, quantized, n, &e, &err), err);
+        assert_ok(oq_pass_sums_run(pool, big, quantized, n, &f, &err), err);
         assert_memory_equal(&a, &b, sizeof a);
         assert_memory_equal(&c, &d, sizeof c);
         assert_memory_equal(&e, &f, sizeof e);

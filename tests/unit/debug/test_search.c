@@ -32,7 +32,7 @@ static float input(uint64_t k, int i) {
     return (float)sin((double)(k * 100) + i) * 5;
 }
 
-static float quantized(float x, float step) {
+static float quantize(float x, float step) {
     const float q = nearbyintf(x / step);
     return (q < -128 ? -128 : q > 127 ? 127 : q) * step;
 }
@@ -44,20 +44,20 @@ static float quantized(float x, float step) {
 static double sqnr_of(unsigned excluded) {
     oq_sums sums = {0};
     for (uint64_t k = 0; k < SAMPLES; k++) {
-        float truth[COUNT], made[COUNT];
+        float flt[COUNT], quantized[COUNT];
         for (int i = 0; i < COUNT; i++) {
-            truth[i] = made[i] = input(k, i);
+            flt[i] = quantized[i] = input(k, i);
             for (int layer = 0; layer < LAYERS; layer++) {
                 const bool on = (excluded >> layer & 1) == 0;
                 const bool before = layer > 0 && (excluded >> (layer - 1) & 1) == 0;
-                truth[i] *= weight(layer, i);
+                flt[i] *= weight(layer, i);
                 if (on || before)
-                    made[i] = quantized(made[i], STEP);
-                made[i] *= on ? quantized(weight(layer, i), steps[layer]) : weight(layer, i);
+                    quantized[i] = quantize(quantized[i], STEP);
+                quantized[i] *= on ? quantize(weight(layer, i), steps[layer]) : weight(layer, i);
             }
         }
         oq_sums one = {0};
-        oq_sums_add(&one, truth, made, COUNT);
+        oq_sums_add(&one, flt, quantized, COUNT);
         oq_sums_join(&sums, &one);
     }
     return sums.ee > 0 ? oq_sums_sqnr(&sums) : INFINITY;
@@ -104,7 +104,7 @@ static void quantized_model(bm *b, const onq_allocator *a) {
         int8_t w[COUNT];
         char name[32], in[96], out[32];
         for (int i = 0; i < COUNT; i++)
-            w[i] = (int8_t)lrintf(quantized(weight(k, i), steps[k]) / steps[k]);
+            w[i] = (int8_t)lrintf(quantize(weight(k, i), steps[k]) / steps[k]);
         snprintf(name, sizeof name, "w%d_quantized", k);
         bm_raw(b, name, OQ_INT8, "10", w, sizeof w);
         snprintf(name, sizeof name, "w%d_scale", k);
@@ -165,9 +165,9 @@ static onq_code open_fixture(fixture *x, const onq_allocator *a, onq_error *e) {
     fake_engine_init(&x->engine, x->q.env);
     x->run.engine = &x->engine.base;
     oq_source_options o = {.model = x->f.m};
-    OQ_TRY(callback_source_open(x->q.env, &o, sample, NULL, SAMPLES, &x->run.truth_source, e));
+    OQ_TRY(callback_source_open(x->q.env, &o, sample, NULL, SAMPLES, &x->run.float_source, e));
     o.model = x->q.m;
-    OQ_TRY(callback_source_open(x->q.env, &o, sample, NULL, SAMPLES, &x->run.made_source, e));
+    OQ_TRY(callback_source_open(x->q.env, &o, sample, NULL, SAMPLES, &x->run.quantized_source, e));
     oq_debug_init(&x->d, x->q.env, x->f.m, x->q.m);
     OQ_TRY(oq_debug_match(&x->d, e));
     return oq_debug_weights(&x->d, e);
@@ -176,8 +176,8 @@ static onq_code open_fixture(fixture *x, const onq_allocator *a, onq_error *e) {
 static void close_fixture(fixture *x) {
     if (x->d.env != NULL)
         oq_debug_release(&x->d);
-    oq_source_close(x->run.truth_source);
-    oq_source_close(x->run.made_source);
+    oq_source_close(x->run.float_source);
+    oq_source_close(x->run.quantized_source);
     bm_end(&x->f);
     bm_end(&x->q);
 }
@@ -232,8 +232,8 @@ static void planted_layer_is_found(void **state) {
         assert_true(i == 0 || u->sqnr >= x.s.units.v[i - 1].sqnr);
     }
     assert_false(x.s.bisected);
-    assert_near(x.s.made_sqnr, sqnr_of(1u << 2)); /* the worst unit float */
-    assert_int_equal(x.s.made_samples, SAMPLES);
+    assert_near(x.s.quantized_sqnr, sqnr_of(1u << 2)); /* the worst unit float */
+    assert_int_equal(x.s.quantized_samples, SAMPLES);
     assert_put_back(&x);
     close_fixture(&x);
 }

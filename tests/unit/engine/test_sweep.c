@@ -317,7 +317,7 @@ static bool more(void *ctx, uint64_t at) {
     return at < ((const rig *)ctx)->most;
 }
 
-static int tell(void *ctx, const char *what, uint64_t done, uint64_t total) {
+static int count_told(void *ctx, const char *what, uint64_t done, uint64_t total) {
     rig *g = ctx;
     assert_string_equal(what, "sweeping");
     assert_true(g->n_told < OQ_COUNT(g->told));
@@ -398,7 +398,7 @@ static void progress(void **state) {
     rig g;
     (void)state;
     assert_ok(rig_open(&g, NULL), err);
-    onq_env_set_progress(g.b.env, tell, &g);
+    onq_env_set_progress(g.b.env, count_told, &g);
     assert_ok(run_sessions(&g, 0, 1), err);
     assert_int_equal(g.n_told, SAMPLES + 1);
     for (uint64_t i = 0; i <= SAMPLES; i++)
@@ -431,7 +431,7 @@ static void progress_of_a_part(void **state) {
                         .done = 100,
                         .each = 4,
                         .total = 500};
-    onq_env_set_progress(g.b.env, tell, &g);
+    onq_env_set_progress(g.b.env, count_told, &g);
     assert_ok(oq_sweep_run(&s, &err), err);
     assert_int_equal(g.n_told, 3);
     assert_int_equal(g.told[0], 140);
@@ -446,7 +446,7 @@ static void cancel(void **state) {
     for (unsigned jobs = 0; jobs <= 4; jobs += 2) {
         rig g;
         assert_ok(rig_open(&g, NULL), err);
-        onq_env_set_progress(g.b.env, tell, &g);
+        onq_env_set_progress(g.b.env, count_told, &g);
         g.cancel_at = 2;
         assert_fails(run_sessions(&g, jobs, 1), ONQ_E_CANCEL, err, "sweeping: cancelled");
         assert_int_equal(g.n_told, 2);

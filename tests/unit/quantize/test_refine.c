@@ -60,26 +60,26 @@ static void build_quantized(bm *b, bool added) {
 }
 
 typedef struct fixture {
-    bm truth, made;
+    bm flt, made;
     fake_engine engine;
     oq_source *source;
     oq_refine_job job;
 } fixture;
 
 static onq_code open_fixture(fixture *f, const onq_allocator *a, bool added, onq_error *err) {
-    bm_begin(&f->truth, a, 13);
+    bm_begin(&f->flt, a, 13);
     bm_begin(&f->made, a, 13);
-    if (f->truth.failed || f->made.failed)
+    if (f->flt.failed || f->made.failed)
         return oq_fail_nomem(err);
-    build_float(&f->truth, added);
+    build_float(&f->flt, added);
     build_quantized(&f->made, added);
-    if (f->truth.failed || f->made.failed)
+    if (f->flt.failed || f->made.failed)
         return oq_fail_nomem(err);
     fake_engine_init(&f->engine, f->made.env);
     const oq_source_options so = {.spec = "random:6:1", .model = f->made.m};
     OQ_TRY(oq_source_open(f->made.env, &so, &f->source, err));
     f->job = (oq_refine_job){.model = f->made.m,
-                             .truth = f->truth.m->proto,
+                             .flt = f->flt.m->proto,
                              .engine = &f->engine.base,
                              .source = f->source,
                              .memory = 1 << 20,
@@ -90,7 +90,7 @@ static onq_code open_fixture(fixture *f, const onq_allocator *a, bool added, onq
 
 static void close_fixture(fixture *f) {
     oq_source_close(f->source);
-    bm_end(&f->truth);
+    bm_end(&f->flt);
     bm_end(&f->made);
 }
 
@@ -98,7 +98,7 @@ static void close_fixture(fixture *f) {
 static double largest_shift(fixture *f) {
     double sums[4] = {0};
     for (int side = 0; side < 2; side++) {
-        oq_session_options o = {.model = side == 0 ? f->truth.m : f->made.m};
+        oq_session_options o = {.model = side == 0 ? f->flt.m : f->made.m};
         oq_session *s = NULL;
         const oq_sample *sample = NULL;
         onq_error err = ONQ_ERROR_INIT;
@@ -282,7 +282,7 @@ static void begin_conv(placed *p, const char *inputs, bool float_bias) {
     bm_output(&p->b, "y", OQ_FLOAT, "1,2,2,2");
     oq_arena_init(&p->arena, &p->b.env->alloc);
     p->layers = (oq_layers){
-        .model = p->b.m, .truth = p->b.m->proto, .float_bias = float_bias, .arena = &p->arena};
+        .model = p->b.m, .flt = p->b.m->proto, .float_bias = float_bias, .arena = &p->arena};
 }
 
 static void end_placed(placed *p) {

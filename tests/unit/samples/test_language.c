@@ -45,7 +45,7 @@ static void by_hand(void **state) {
     assert_true(near(oq_lm_top1(&s), 2.0 / 3));
     /* The first row predicts token 1, the second token 0; nobody knows what follows the third. */
     assert_int_equal(s.predictions, 2);
-    assert_true(near(oq_lm_perplexity_truth(&s), sqrt(2.0 * 3)));
+    assert_true(near(oq_lm_perplexity_float(&s), sqrt(2.0 * 3)));
     assert_true(near(oq_lm_perplexity(&s), sqrt(2.0 * 1.5)));
     assert_true(near(oq_lm_perplexity_rise(&s), 100 * (sqrt(0.5) - 1)));
     assert_false(s.differs || s.wrecked);
@@ -71,7 +71,7 @@ static void in_steps(void **state) {
                   &b);
     }
     assert_memory_equal(&whole, &steps, sizeof whole);
-    oq_lm_score alone = {0}; /* without a truth */
+    oq_lm_score alone = {0}; /* without a float model */
     oq_lm_add(&alone, &(oq_lm_text){.ids = &ids}, NULL, &q);
     assert_true(alone.rows == 0 && alone.loss == whole.loss && isnan(oq_lm_kl(&alone)));
 }

@@ -21,11 +21,11 @@ static oq_datum floats(const float *v, const int64_t *dims, size_t rank) {
                       .size_bytes = n * sizeof *v};
 }
 
-static void score_of(const oq_datum *truth, const oq_datum *made, size_t n, oq_link link,
+static void score_of(const oq_datum *flt, const oq_datum *quantized, size_t n, oq_link link,
                      const int64_t *labels, oq_score *out) {
     const oq_link links[] = {link, OQ_LINK_NONE};
     const oq_meaning meaning = {.links = links, .n = n, .wanted = {[OQ_METRIC_IOU] = true}};
-    const oq_pair pair = {.truth = truth, .made = made, .n_made = n, .labels = labels};
+    const oq_pair pair = {.flt = flt, .quantized = quantized, .n_quantized = n, .labels = labels};
     bm b;
     oq_scoring s;
     onq_error err = ONQ_ERROR_INIT;
@@ -43,17 +43,17 @@ static double figure(const oq_score *s, oq_metric m) {
 static void scores(void **state) {
     const float a[] = {1, 2, 3, 6, 5, 4}, b[] = {1, 2, 3, 5, 6, 4};
     const int64_t dims[] = {2, 3}, labels[] = {2, 1};
-    const oq_datum truth = floats(a, dims, 2), made = floats(b, dims, 2);
+    const oq_datum flt = floats(a, dims, 2), quantized = floats(b, dims, 2);
     oq_score s;
     (void)state;
-    score_of(&truth, &made, 1, OQ_LINK_NONE, labels, &s);
+    score_of(&flt, &quantized, 1, OQ_LINK_NONE, labels, &s);
     assert_float_equal(figure(&s, OQ_METRIC_AGREEMENT), 50, 1e-9);
     assert_true(fabs(figure(&s, OQ_METRIC_SQNR) - 10 * log10(91.0 / 2.0)) < 1e-9);
     assert_true(fabs(s.objective - figure(&s, OQ_METRIC_SQNR)) < 1e-9);
     assert_float_equal(s.accuracy, 100, 1e-9);
     assert_int_equal(s.rows, 2);
     assert_true(s.expected >= 50 && s.expected < 100);
-    score_of(&truth, &truth, 1, OQ_LINK_NONE, NULL, &s);
+    score_of(&flt, &flt, 1, OQ_LINK_NONE, NULL, &s);
     assert_true(isinf(figure(&s, OQ_METRIC_SQNR)) && figure(&s, OQ_METRIC_SQNR) > 0);
     assert_float_equal(s.expected, 100, 1e-9);
     assert_true(isnan(s.accuracy));
@@ -63,21 +63,21 @@ static void scores(void **state) {
 static void worst_output(void **state) {
     const float a[] = {1, 2, 3}, b[] = {1, 2, 3}, c[] = {1, 2, 4};
     const int64_t dims[] = {1, 3}, other[] = {3};
-    const oq_datum truth[] = {floats(a, dims, 2), floats(b, dims, 2)};
-    const oq_datum made[] = {floats(a, dims, 2), floats(c, dims, 2)};
+    const oq_datum flt[] = {floats(a, dims, 2), floats(b, dims, 2)};
+    const oq_datum quantized[] = {floats(a, dims, 2), floats(c, dims, 2)};
     const oq_datum wrong[] = {floats(a, dims, 2), floats(b, other, 1)};
     oq_score s;
     (void)state;
-    score_of(truth, made, 2, OQ_LINK_NONE, NULL, &s);
+    score_of(flt, quantized, 2, OQ_LINK_NONE, NULL, &s);
     assert_float_equal(figure(&s, OQ_METRIC_AGREEMENT), 100, 1e-9);
     assert_true(fabs(figure(&s, OQ_METRIC_SQNR) - 10 * log10(14.0)) < 1e-9);
-    score_of(truth, wrong, 2, OQ_LINK_NONE, NULL, &s);
+    score_of(flt, wrong, 2, OQ_LINK_NONE, NULL, &s);
     assert_true(isinf(figure(&s, OQ_METRIC_SQNR)) && figure(&s, OQ_METRIC_SQNR) < 0);
     /* Labels are for the rows of float's output, however many another has. */
     const float more[] = {3, 2, 1, 3, 2, 1};
     const int64_t two_rows[] = {2, 3}, labels[] = {0, 0};
     const oq_datum longer = floats(more, two_rows, 2);
-    score_of(truth, &longer, 1, OQ_LINK_NONE, labels, &s);
+    score_of(flt, &longer, 1, OQ_LINK_NONE, labels, &s);
     assert_float_equal(s.accuracy, 0, 1e-9);
 }
 
@@ -85,10 +85,10 @@ static void worst_output(void **state) {
 static void before_softmax(void **state) {
     const float a[] = {0.999F, 0.0005F, 0.0005F}, b[] = {0.9985F, 0.001F, 0.0005F};
     const int64_t dims[] = {1, 3};
-    const oq_datum truth = floats(a, dims, 2), made = floats(b, dims, 2);
+    const oq_datum flt = floats(a, dims, 2), quantized = floats(b, dims, 2);
     oq_score s;
     (void)state;
-    score_of(&truth, &made, 1, OQ_LINK_SOFTMAX, NULL, &s);
+    score_of(&flt, &quantized, 1, OQ_LINK_SOFTMAX, NULL, &s);
     assert_true(s.objective > 70); /* only 0.999 against 0.9985 is left */
     assert_float_equal(s.expected, 100, 1e-6);
 }
@@ -108,10 +108,10 @@ static void allowed_noise(void **state) {
 static void masks(void **state) {
     const float a[] = {0.9F, 0.6F, 0.1F, 0.4F}, b[] = {0.8F, 0.7F, 0.6F, 0.2F};
     const int64_t dims[] = {1, 1, 2, 2};
-    const oq_datum truth = floats(a, dims, 4), made = floats(b, dims, 4);
+    const oq_datum flt = floats(a, dims, 4), quantized = floats(b, dims, 4);
     oq_score s;
     (void)state;
-    score_of(&truth, &made, 1, OQ_LINK_SIGMOID, NULL, &s);
+    score_of(&flt, &quantized, 1, OQ_LINK_SIGMOID, NULL, &s);
     assert_float_equal(figure(&s, OQ_METRIC_IOU), 200.0 / 3, 1e-9);
 }
 
@@ -128,8 +128,8 @@ static void score_rows(const float *margins, const float *errors, size_t n, oq_s
     assert_ok(oq_scoring_init(&s, b.a, &meaning, 1, &err), err);
     for (size_t i = 0; i < n; i++) {
         const float a[] = {margins[i], 0}, c[] = {margins[i] - errors[i], 0};
-        const oq_datum truth = floats(a, dims, 2), made = floats(c, dims, 2);
-        const oq_pair pair = {.number = i, .truth = &truth, .made = &made, .n_made = 1};
+        const oq_datum flt = floats(a, dims, 2), quantized = floats(c, dims, 2);
+        const oq_pair pair = {.number = i, .flt = &flt, .quantized = &quantized, .n_quantized = 1};
         s.fold = (unsigned)(i % 2);
         assert_ok(oq_scoring_add(&s, &pair, &err), err);
     }
@@ -191,13 +191,14 @@ static void few_rows(void **state) {
 static void sequences(void **state) {
     const float a[] = {1, 0, 1, 0, 1, 0, 1, 0}, b[] = {1, 0, 0, 1, 1, 0, 1, 0};
     const int64_t dims[] = {2, 2, 2};
-    const oq_datum truth = floats(a, dims, 3), made = floats(b, dims, 3);
+    const oq_datum flt = floats(a, dims, 3), quantized = floats(b, dims, 3);
     const oq_link links[] = {OQ_LINK_NONE};
     const oq_meaning meaning = {.links = links, .n = 1};
     static const int64_t batches[] = {0, 2};
     (void)state;
     for (size_t i = 0; i < 2; i++) {
-        const oq_pair pair = {.truth = &truth, .made = &made, .n_made = 1, .batch = batches[i]};
+        const oq_pair pair = {
+            .flt = &flt, .quantized = &quantized, .n_quantized = 1, .batch = batches[i]};
         bm m;
         oq_scoring s;
         oq_score out;
@@ -451,13 +452,13 @@ static void lost(void **state) {
     const float a[] = {3, 0, 0, 0, 4, 0}, flipped[] = {0, 3, 0, 0, 4, 0},
                 near[] = {3, 1, 0, 0, 4, 0};
     const int64_t dims[] = {2, 3};
-    const oq_datum truth = floats(a, dims, 2), one = floats(flipped, dims, 2),
+    const oq_datum flt = floats(a, dims, 2), one = floats(flipped, dims, 2),
                    other = floats(near, dims, 2);
     const oq_link links[] = {OQ_LINK_NONE};
     const oq_meaning meaning = {.links = links, .n = 1};
-    const oq_pair self = {.truth = &truth, .made = &truth, .n_made = 1},
-                  flips = {.truth = &truth, .made = &one, .n_made = 1},
-                  noisy = {.truth = &truth, .made = &other, .n_made = 1};
+    const oq_pair self = {.flt = &flt, .quantized = &flt, .n_quantized = 1},
+                  flips = {.flt = &flt, .quantized = &one, .n_quantized = 1},
+                  noisy = {.flt = &flt, .quantized = &other, .n_quantized = 1};
     onq_error err = ONQ_ERROR_INIT;
     oq_scoring whole, s;
     bm b;
@@ -504,9 +505,10 @@ static void neighbours(void **state) {
         bm_begin(&b, NULL, 13);
         assert_ok(oq_scoring_init(&s, b.a, &meaning, 1, &err), err);
         for (size_t i = 0; i < 4; i++) {
-            const oq_datum truth = floats(a[i], dims, 3);
-            const oq_datum made = floats(spoiled && i == 1 ? moved : a[i], dims, 3);
-            const oq_pair pair = {.number = i, .truth = &truth, .made = &made, .n_made = 1};
+            const oq_datum flt = floats(a[i], dims, 3);
+            const oq_datum quantized = floats(spoiled && i == 1 ? moved : a[i], dims, 3);
+            const oq_pair pair = {
+                .number = i, .flt = &flt, .quantized = &quantized, .n_quantized = 1};
             assert_ok(oq_scoring_add(&s, &pair, &err), err);
         }
         assert_ok(oq_scoring_end(&s, &score, &err), err);
@@ -514,6 +516,32 @@ static void neighbours(void **state) {
         assert_true(spoiled ? f.value <= 25 : f.value == 100);
         assert_true(f.bound <= f.value);
         bm_end(&b);
+    }
+}
+
+/* A figure misses its target for good when it lies further from it than the bound from the figure. */
+static void missed(void **state) {
+    (void)state;
+    static const struct {
+        oq_target target;
+        oq_figure figure;
+        bool missed;
+    } rows[] = {
+        {{OQ_METRIC_SQNR, 30}, {28, 27}, true},
+        {{OQ_METRIC_SQNR, 30}, {28, 25}, false},
+        {{OQ_METRIC_SQNR, 30}, {31, 20}, false},
+        {{OQ_METRIC_KL, 0.1}, {0.3, 0.4}, true},
+        {{OQ_METRIC_KL, 0.1}, {0.3, 0.6}, false},
+        {{OQ_METRIC_AGREEMENT, 99}, {97, 96}, true},
+        {{OQ_METRIC_AGREEMENT, 99}, {NAN, 1}, false},
+        {{OQ_METRIC_SQNR, 30}, {20, -INFINITY}, false},
+    };
+    for (size_t i = 0; i < OQ_COUNT(rows); i++) {
+        oq_target one = rows[i].target;
+        const oq_targets t = {.v = &one, .n = 1};
+        oq_score s = oq_score_none();
+        s.figures[one.metric] = rows[i].figure;
+        assert_int_equal(oq_targets_are_missed(&t, &s), rows[i].missed);
     }
 }
 
@@ -528,6 +556,7 @@ int main(void) {
         cmocka_unit_test(few_rows),       cmocka_unit_test(sequences),
         cmocka_unit_test(targets),        cmocka_unit_test(commands),
         cmocka_unit_test(lost),           cmocka_unit_test(neighbours),
+        cmocka_unit_test(missed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /*
- * search_made.c — the model of the set that a search found, made and measured as its users will run
- * it, before it is proposed to anybody. See search_parts.h.
+ * search_measure.c — the model of the set that a search found, made and measured as its users will
+ * run it, before it is proposed to anybody. See search_parts.h.
  *
  * Searches measure with the runtime's optimisations off, on a few samples. A user's session has
  * them on, and they undo some of what was left float (quantize/ort/ort_forms.h): so the model is
@@ -28,13 +28,13 @@ typedef struct making {
 /* Nodes that stand where a pair was go; what read them reads what they read. */
 static onq_code take_out(making *k, onq_error *err) {
     oq_searching *g = k->g;
-    oq_model *m = g->d->made;
+    oq_model *m = g->d->quantized;
     oq_map from;
     OQ_VEC(oq_str) to = {0};
     oq_map_init(&from, &k->arena);
     for (size_t i = 0; i < g->pairs.n; i++) {
         const oq_search_pair *p = &g->pairs.v[i];
-        const oq_value *out = oq_index_find(&g->d->made_index, p->dq->output.v[0]);
+        const oq_value *out = oq_index_find(&g->d->quantized_index, p->dq->output.v[0]);
         if (p->like != NULL || out == NULL || out->is_output || !oq_search_is_off(g, p))
             continue;
         if (!oq_map_put(&from, p->dq->output.v[0], (uint32_t)to.n) ||
@@ -46,7 +46,7 @@ static onq_code take_out(making *k, onq_error *err) {
 }
 
 static onq_code protect(making *k, onq_error *err) {
-    oq_model *m = k->g->d->made;
+    oq_model *m = k->g->d->quantized;
     oq_fresh names;
     size_t n = 0;
     OQ_TRY(oq_fresh_init(&names, &k->arena, m, err));
@@ -57,7 +57,7 @@ static onq_code protect(making *k, onq_error *err) {
 /* A copy of the model as `excluded` says takes its place until `end_copy`. */
 static onq_code begin_copy(making *k, onq_error *err) {
     oq_searching *g = k->g;
-    oq_model *m = g->d->made;
+    oq_model *m = g->d->quantized;
     k->own = m->proto;
     oq_search_apply(g);
     oq_model_proto *copy = oq_message_clone(&m->arena, OQ_SCHEMA_model_proto, m->proto);
@@ -68,14 +68,14 @@ static onq_code begin_copy(making *k, onq_error *err) {
 }
 
 static void end_copy(making *k) {
-    k->g->d->made->proto = k->own;
+    k->g->d->quantized->proto = k->own;
 }
 
 /* ---- 16 bits instead ---- */
 
 static onq_code wide_inits(making *k, const oq_debug_act *a, oq_str *scale, oq_str *zero,
                            onq_error *err) {
-    oq_model *m = k->g->d->made;
+    oq_model *m = k->g->d->quantized;
     const double step = fmax((a->q_hi - a->q_lo) / 65535, 1e-30);
     float *s = OQ_NEW(&m->arena, float);
     uint16_t *z = OQ_NEW(&m->arena, uint16_t);
@@ -96,7 +96,7 @@ static onq_code wide_inits(making *k, const oq_debug_act *a, oq_str *scale, oq_s
 
 /* True if one of the nodes in the set makes the tensor. */
 static bool is_made_by_set(const oq_searching *g, oq_str pre) {
-    const oq_value *v = pre.p != NULL ? oq_index_find(&g->d->made_index, pre) : NULL;
+    const oq_value *v = pre.p != NULL ? oq_index_find(&g->d->quantized_index, pre) : NULL;
     const uint32_t at = v != NULL && v->producer != OQ_NO_NODE ? g->place[v->producer] : OQ_NOBODY;
     return at != OQ_NOBODY && g->s->nodes.v[at].excluded;
 }
@@ -104,7 +104,7 @@ static bool is_made_by_set(const oq_searching *g, oq_str pre) {
 /* The pairs after the nodes of the set get 16 bits, over the range that they have. */
 static onq_code widen(making *k, onq_error *err) {
     oq_searching *g = k->g;
-    oq_model *m = g->d->made;
+    oq_model *m = g->d->quantized;
     oq_graph *graph = m->proto->graph;
     for (size_t i = 0; i < g->d->acts.n; i++) {
         const oq_debug_act *a = &g->d->acts.v[i];
@@ -135,10 +135,10 @@ static onq_code open_both(making *k, oq_sweep_model models[2], onq_error *err) {
     oq_searching *g = k->g;
     oq_session_options o = g->run->session;
     o.no_spinning = true;
-    o.model = g->d->truth;
+    o.model = g->d->flt;
     o.level = OQ_OPT_NONE;
     OQ_TRY(oq_session_open(g->run->engine, &o, &models[0].session, err));
-    o.model = g->d->made;
+    o.model = g->d->quantized;
     o.level = OQ_OPT_ALL;
     return oq_session_open(g->run->engine, &o, &models[1].session, err);
 }
@@ -151,18 +151,18 @@ typedef struct verifying {
 
 static onq_code compare_outputs(void *ctx, const oq_turn *t, onq_error *err) {
     verifying *v = ctx;
-    const oq_outputs *truth = &t->outputs[0], *made = &t->outputs[1];
+    const oq_outputs *flt = &t->outputs[0], *quantized = &t->outputs[1];
     (void)err;
-    for (size_t i = 0; i < v->g->n_outputs && i < truth->n && i < made->n; i++)
-        oq_search_sum_add(&v->sums[i], &truth->v[i], &made->v[i]);
+    for (size_t i = 0; i < v->g->n_outputs && i < flt->n && i < quantized->n; i++)
+        oq_search_sum_add(&v->sums[i], &flt->v[i], &quantized->v[i]);
     v->n++;
     return ONQ_OK;
 }
 
 static onq_code run_all(making *k, oq_search_score *out, uint64_t *n, onq_error *err) {
     oq_searching *g = k->g;
-    oq_sweep_model models[] = {{.source = g->run->truth_source, .path = g->d->truth->path},
-                               {.source = g->run->made_source, .path = g->d->made->path}};
+    oq_sweep_model models[] = {{.source = g->run->float_source, .path = g->d->flt->path},
+                               {.source = g->run->quantized_source, .path = g->d->quantized->path}};
     verifying v = {.g = g, .sums = OQ_NEW_ARRAY(&k->arena, oq_search_sum, g->n_outputs + 1)};
     const oq_sweep sweep = {.env = g->d->env,
                             .models = models,
@@ -183,8 +183,8 @@ static onq_code run_all(making *k, oq_search_score *out, uint64_t *n, onq_error 
 }
 
 /* One model: the set float, or with 16 bits. What the runtime refuses has no figure. */
-static onq_code measure_made(oq_searching *g, bool wide, oq_search_score *out, uint64_t *n,
-                             onq_error *err) {
+static onq_code measure_quantized(oq_searching *g, bool wide, oq_search_score *out, uint64_t *n,
+                                  onq_error *err) {
     making k = {.g = g};
     onq_error why = ONQ_ERROR_INIT;
     oq_arena_init(&k.arena, &g->d->env->alloc);
@@ -211,7 +211,7 @@ static onq_code measure_made(oq_searching *g, bool wide, oq_search_score *out, u
 
 static onq_code count_macs(oq_searching *g, const oq_shapes *shapes, onq_error *err) {
     oq_debug_search *s = g->s;
-    const oq_graph *graph = g->d->made->proto->graph;
+    const oq_graph *graph = g->d->quantized->proto->graph;
     double *macs = OQ_NEW_ARRAY(g->arena, double, s->nodes.n + 1);
     double all = 0, left = 0;
     OQ_TRY_ALLOC(macs != NULL, err);
@@ -234,7 +234,7 @@ static onq_code count_macs(oq_searching *g, const oq_shapes *shapes, onq_error *
 
 static onq_code count_weights(oq_searching *g, onq_error *err) {
     const oq_debug *d = g->d;
-    const oq_graph *graph = d->truth->proto->graph;
+    const oq_graph *graph = d->flt->proto->graph;
     oq_map out;
     double all = 0, left = 0;
     uint64_t n = 0;
@@ -248,7 +248,7 @@ static onq_code count_weights(oq_searching *g, onq_error *err) {
             all += (double)n;
     for (size_t i = 0; i < d->weights.n; i++)
         if (!oq_map_has(&out, d->weights.v[i].node) &&
-            oq_tensor_count(d->weights.v[i].truth, &n, NULL) == ONQ_OK)
+            oq_tensor_count(d->weights.v[i].flt, &n, NULL) == ONQ_OK)
             left += (double)n;
     if (all > 0)
         g->s->weights = fmin(1, left / all);
@@ -259,19 +259,19 @@ static onq_code count_weights(oq_searching *g, onq_error *err) {
 static onq_code fix_inputs(oq_searching *g, onq_error *err) {
     const oq_sample *sample = NULL;
     oq_ios in;
-    OQ_TRY(oq_model_inputs(g->d->made, g->arena, &in, err));
-    OQ_TRY(oq_source_seek(g->run->made_source, 0, err));
-    OQ_TRY(oq_source_next(g->run->made_source, &sample, err));
+    OQ_TRY(oq_model_inputs(g->d->quantized, g->arena, &in, err));
+    OQ_TRY(oq_source_seek(g->run->quantized_source, 0, err));
+    OQ_TRY(oq_source_next(g->run->quantized_source, &sample, err));
     for (size_t i = 0; sample != NULL && i < in.n && i < sample->n_inputs; i++)
         if (sample->inputs[i].kind == OQ_DATUM_TENSOR)
-            OQ_TRY(oq_input_fix(g->d->made, in.v[i].name, sample->inputs[i].dims,
+            OQ_TRY(oq_input_fix(g->d->quantized, in.v[i].name, sample->inputs[i].dims,
                                 sample->inputs[i].rank, err));
     return ONQ_OK;
 }
 
 static onq_code count_work(oq_searching *g, onq_error *err) {
     const oq_shape_options how = {.symbolic = true};
-    oq_model *m = g->d->made;
+    oq_model *m = g->d->quantized;
     oq_model_proto *const own = m->proto;
     oq_shapes *shapes = NULL;
     m->proto = oq_message_clone(g->arena, OQ_SCHEMA_model_proto, own);
@@ -306,7 +306,7 @@ static onq_code find_types(oq_searching *g, onq_error *err) {
 
 onq_code oq_search_verify(oq_searching *g, onq_error *err) {
     oq_debug_search *s = g->s;
-    oq_search_score made = {NAN, NAN}, wide = {NAN, NAN};
+    oq_search_score quantized = {NAN, NAN}, wide = {NAN, NAN};
     uint64_t n = 0;
     if (s->bisected && (!s->reached || s->n_excluded == 0))
         return count_work(g, err);
@@ -314,11 +314,11 @@ onq_code oq_search_verify(oq_searching *g, onq_error *err) {
         g->excluded[i] = s->nodes.v[i].excluded;
     OQ_TRY(find_types(g, err));
     OQ_TRY(count_work(g, err));
-    OQ_TRY(measure_made(g, false, &made, &s->made_samples, err));
-    s->made_sqnr = made.sqnr;
-    s->made_agreement = made.agreement;
+    OQ_TRY(measure_quantized(g, false, &quantized, &s->quantized_samples, err));
+    s->quantized_sqnr = quantized.sqnr;
+    s->quantized_agreement = quantized.agreement;
     if (g->target->overrides)
-        OQ_TRY(measure_made(g, true, &wide, &n, err));
+        OQ_TRY(measure_quantized(g, true, &wide, &n, err));
     s->wide_sqnr = wide.sqnr;
     return ONQ_OK;
 }
