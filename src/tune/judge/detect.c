@@ -80,8 +80,10 @@ static bool detect(const row_view *v, uint64_t image, uint64_t row, oq_detection
     x->score = object * best_score(v, image, row, &x->label);
     if (!(x->score > DETECTED))
         return false;
-    if (h->label.n > 0)
-        x->label = (uint32_t)(int64_t)oq_detect_at(&h->label, &v->label, image, row, 0);
+    if (h->label.n > 0) {
+        const double label = oq_detect_at(&h->label, &v->label, image, row, 0);
+        x->label = label >= 0 && label < OQ_NO_CLASS ? (uint32_t)label : OQ_NO_CLASS;
+    }
     for (uint32_t i = 0; i < h->box.n; i++)
         x->box[i] = oq_detect_at(&h->box, &v->box, image, row, i);
     for (uint32_t i = 0; i < h->offset.n; i++)
