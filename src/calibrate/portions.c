@@ -2,13 +2,14 @@
  * portions.c — calibration in portions (oq_calibration): one call of the reference's collect_data
  * each.
  */
+#include "calibrate/method/method.h"
 #include "calibrate/runner.h"
 
 struct oq_calibration {
     oq_cal_job job;
     oq_cal_options options;
-    oq_runner r;
-    bool begun, broken;
+    oq_runner *r; /* NULL before the first portion */
+    bool broken;
     bool has_ranges;
     oq_ranges ranges; /* MinMax: of all portions so far */
 };
@@ -30,40 +31,15 @@ void oq_calibration_close(oq_calibration *c) {
     if (c == NULL)
         return;
     const onq_allocator *alloc = &c->job.engine->env->alloc;
-    if (c->begun)
-        oq_runner_release(&c->r);
+    oq_runner_free(c->r);
     if (c->has_ranges)
         oq_ranges_release(&c->ranges);
     oq_free(alloc, c, sizeof *c);
 }
 
-/* A collector like the oq_runner's that has seen nothing. */
-static onq_code empty_collector(oq_runner *r, onq_error *err) {
-    oq_collector fresh;
-    OQ_TRY(oq_collect_init(&fresh, r->env, r->job->options, r->all_names, r->c.n, err));
-    oq_collect_like(&fresh, &r->c);
-    fresh.locks = r->c.locks;
-    oq_collect_release(&r->c);
-    r->c = fresh;
-    return ONQ_OK;
-}
-
 static onq_code begin_portion(oq_calibration *c, oq_source *source, onq_error *err) {
-    oq_runner *r = &c->r;
     c->job.source = source;
-    if (!c->begun) {
-        const onq_code rc = oq_runner_begin(r, &c->job, NULL, err);
-        c->begun = rc == ONQ_OK;
-        if (rc != ONQ_OK)
-            oq_runner_release(r);
-        return rc;
-    }
-    r->meta.total = oq_source_count(source) > 0 ? oq_source_count(source) : OQ_CAL_ALL;
-    r->start = 0;
-    if (!oq_runner_is_histogram(r))
-        return empty_collector(r, err);
-    r->n_lanes = r->n_lanes > 1 ? 1 : r->n_lanes; /* what lanes count joins a first portion only */
-    return ONQ_OK;
+    return c->r == NULL ? oq_runner_new(&c->job, NULL, &c->r, err) : oq_runner_next(c->r, err);
 }
 
 /* merge_range: the new ranges into the old. */
@@ -85,7 +61,7 @@ static onq_code join_ranges(const oq_cal_options *o, oq_ranges *all, const oq_ra
 
 static onq_code add_minmax(oq_calibration *c, onq_error *err) {
     oq_ranges more;
-    OQ_TRY(oq_collect_finish(&c->r.c, &more, err));
+    OQ_TRY(oq_runner_finish(c->r, &more, err));
     if (!c->has_ranges) {
         /* Tensors whose values are only moved share the arrays of one range; joined, each needs its
          * own. */
@@ -99,17 +75,16 @@ static onq_code add_minmax(oq_calibration *c, onq_error *err) {
 }
 
 onq_code oq_calibration_collect(oq_calibration *c, oq_source *source, onq_error *err) {
-    oq_runner *r = &c->r;
     if (c->broken)
         return oq_fail(err, ONQ_E_INVALID,
                        "a portion of samples failed before; begin with a new calibrator");
     OQ_TRY(begin_portion(c, source, err));
-    if (oq_runner_is_histogram(r)) {
+    if (oq_runner_is_histogram(c->r)) {
         c->broken = true;
-        OQ_TRY(oq_runner_chunk(r, 0, r->meta.total, err));
+        OQ_TRY(oq_runner_all(c->r, err));
         c->broken = false;
     } else {
-        const onq_code rc = oq_runner_samples(r, source, 0, r->meta.total, err);
+        const onq_code rc = oq_runner_all(c->r, err);
         if (rc == ONQ_E_INVALID && c->has_ranges && oq_source_is_empty(source)) {
             oq_error_clear(err);
             return ONQ_OK;
@@ -117,16 +92,16 @@ onq_code oq_calibration_collect(oq_calibration *c, oq_source *source, onq_error 
         OQ_TRY(rc);
         OQ_TRY(add_minmax(c, err));
     }
-    oq_runner_tell(r);
-    r->n_nan_samples = 0;
+    oq_runner_tell(c->r);
     return ONQ_OK;
 }
 
 onq_code oq_calibration_result(oq_calibration *c, oq_ranges *out, onq_error *err) {
     *out = (oq_ranges){0};
-    if (!c->begun || c->broken || (!oq_runner_is_histogram(&c->r) && !c->has_ranges))
+    if (c->r == NULL || c->broken || (!oq_runner_is_histogram(c->r) && !c->has_ranges))
         return oq_fail(err, ONQ_E_INVALID, "no data is collected");
-    if (oq_runner_is_histogram(&c->r))
-        return oq_collect_finish(&c->r.c, out, err);
-    return oq_ranges_clone(out, &c->r.env->alloc, &c->ranges) ? ONQ_OK : oq_fail_nomem(err);
+    if (oq_runner_is_histogram(c->r))
+        return oq_runner_finish(c->r, out, err);
+    return oq_ranges_clone(out, &c->job.engine->env->alloc, &c->ranges) ? ONQ_OK
+                                                                        : oq_fail_nomem(err);
 }

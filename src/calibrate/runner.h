@@ -1,124 +1,30 @@
 /*
- * runner.h — between the files of a calibration job: what runs samples (runner.c), whole jobs
- * (calibrate.c), portions of samples (portions.c).
+ * runner.h — what a calibration job does with samples. Its state is in runner_parts.h.
  */
 #pragma once
 
 #include "calibrate/calibrate.h"
-#include "calibrate/collect/ahead.h"
-#include "calibrate/collect/keep.h"
-#include "calibrate/method/method.h"
-#include "calibrate/partial.h"
-#include "engine/sweep.h"
-#include "samples/sequence/past_look.h"
 
-#include <pthread.h>
+typedef struct oq_runner oq_runner;
 
-#define OQ_CAL_ALL UINT64_MAX /* samples, where their number is not known yet */
+/* Selects the tensors, takes up the job's checkpoint and opens the model. The job and the part,
+ * which may be NULL, must live as long. */
+onq_code oq_runner_new(const oq_cal_job *job, const oq_cal_part *part, oq_runner **out,
+                       onq_error *err);
+void oq_runner_free(oq_runner *r); /* NULL: nothing happens */
 
-/* What became of a sample in the first pass. */
-enum {
-    OQ_SAMPLE_AHEAD, /* counted ahead */
-    OQ_SAMPLE_KEPT,  /* kept */
-    OQ_SAMPLE_NONE,  /* not to be counted: another share's */
-    OQ_SAMPLE_AGAIN, /* not counted yet; also where nothing is noted */
-};
+bool oq_runner_is_histogram(const oq_runner *r);
 
-typedef struct oq_fixed_tensor {
-    size_t tensor; /* in the collector */
-    const oq_datum *d;
-} oq_fixed_tensor;
+/* All samples of the job's source, in both passes where the method has two. */
+onq_code oq_runner_all(oq_runner *r, onq_error *err);
+/* Those of the part, into a file. */
+onq_code oq_runner_share(oq_runner *r, const char *path, onq_error *err);
+/* The job's source is another now, whose samples are a further portion. */
+onq_code oq_runner_next(oq_runner *r, onq_error *err);
+/* The ranges of what was seen. */
+onq_code oq_runner_finish(oq_runner *r, oq_ranges *out, onq_error *err);
 
-/* What one sample that runs needs for itself. */
-typedef struct oq_lane {
-    struct oq_runner *r;
-    oq_collector *c; /* lane 0: the runner's; else `own` */
-    oq_collector own;
-    oq_session *session;
-    /* Where the job has a walker: another of the same model. They take turns, so that the states of
-     * one step stay where they are while the next runs. */
-    oq_session *beside;
-    bool turned; /* it is the turn of that */
-    oq_observer observer;
-    oq_keep keep;
-    uint8_t fate;      /* of the running sample, in the first pass */
-    uint64_t *adds_at; /* by number of the watched tensor: the last sample in which it was not
-                        * negative, plus 1 */
-    const oq_ahead_tensor *since; /* second pass: what is counted of it already; NULL: nothing */
-    oq_walk walk;                 /* where the job has a walker */
-} oq_lane;
-
-typedef struct oq_runner {
-    const oq_cal_job *job;
-    const oq_cal_part *part; /* or NULL */
-    const onq_env *env;
-    oq_arena arena;
-    oq_collector c;
-    oq_partial_meta meta;
-    oq_str *names; /* observed */
-    oq_dtype *types;
-    uint64_t *bytes; /* 0: not known, or the order in which it is seen matters */
-    size_t *tensors; /* their indices in the collector */
-    size_t n_names;
-    /* After `names` come those of the tensors that say how many zeros are around others. */
-    size_t n_watched;
-    size_t *watched;   /* by tensor in the collector: number of its watched tensor plus 1, or 0 */
-    oq_str *all_names; /* of the collector's tensors */
-    OQ_VEC(oq_fixed_tensor) fixed; /* outputs of Constant nodes: the same in every sample */
-    oq_lane *lanes;
-    unsigned n_lanes; /* 0: not decided yet */
-    uint64_t start;   /* of the pass that runs: taken up from a checkpoint, else its first sample */
-    bool notes_fates; /* else every sample of the second pass is counted */
-    bool keeps, counts_ahead; /* in the first pass */
-    oq_ahead ahead;
-    oq_cal_locks locks;         /* for histograms, which lanes share */
-    double saved_at, save_cost; /* seconds */
-    pthread_mutex_t lock;       /* for what follows, which they share too */
-    OQ_VEC(uint8_t) fates;      /* by number of the sample */
-    uint64_t keep_left;         /* bytes that may still be kept */
-    uint64_t keep_most;         /* of the samples kept so far, the most that one took */
-    oq_past_look past;          /* where the job has a walker */
-    uint64_t n_nan_samples;     /* whose inputs hold NaN */
-    uint64_t nan_number;        /* of the first of them */
-    oq_str nan_first;           /* in words */
-} oq_runner;
-
-static inline bool oq_runner_is_histogram(const oq_runner *r) {
-    return oq_cal_class_of(r->job->options->method)->histogram;
-}
-
-/* What a histogram method needs of the samples. Parts and checkpoints hold counts. */
-static inline oq_cal_need oq_runner_need(const oq_runner *r) {
-    return r->part != NULL || r->job->checkpoint != NULL ? OQ_NEED_COUNTS
-                                                         : oq_cal_need_of(r->job->options);
-}
-
-/* Lanes with nothing in them, and the session. The collector is made. */
-onq_code oq_runner_open(oq_runner *r, onq_error *err);
+/* Frees the memory of the runtime when all samples have run. */
 void oq_runner_close_sessions(oq_runner *r);
-void oq_runner_release(oq_runner *r);
-
-/* Samples [from, to) of the source in the current pass; to OQ_CAL_ALL: as many as there are, which
- * r->meta.total then says. */
-onq_code oq_runner_samples(oq_runner *r, oq_source *src, uint64_t from, uint64_t to,
-                           onq_error *err);
-/* All samples were measured: lays out the histograms, and adds what was counted or kept. */
-onq_code oq_runner_first_look_ends(oq_runner *r, onq_error *err);
-/* Samples of the source that have to be run again for the second look, from its beginning; `all`
- * is returned where nothing is known of them. */
-uint64_t oq_runner_again(const oq_runner *r, uint64_t all);
-/* Makes ready for the first pass of another chunk or portion. */
-void oq_runner_forget(oq_runner *r);
-/* What Constant nodes give, in n samples. */
-onq_code oq_runner_count_fixed(oq_runner *r, uint64_t n_samples, onq_error *err);
 /* Warns of samples with NaN, and of states that no run made. */
-void oq_runner_tell(const oq_runner *r);
-
-/* calibrate.c: writes a checkpoint when the last one was long ago for what it costs. `next` is the
- * next sample to run. */
-onq_code oq_runner_save(oq_runner *r, uint64_t next, onq_error *err);
-/* calibrate.c: a job's beginning; oq_runner_release ends it, whatever came of it. */
-onq_code oq_runner_begin(oq_runner *r, const oq_cal_job *job, const oq_cal_part *part,
-                         onq_error *err);
-/* calibrate.c: both looks at the samples [base, end). */
-onq_code oq_runner_chunk(oq_runner *r, uint64_t base, uint64_t end, onq_error *err);
+void oq_runner_tell(oq_runner *r);
