@@ -2,6 +2,7 @@
  * nb_import.c — see nb_import.h.
  */
 #include "quantize/nbits/nb_import.h"
+#include "quantize/nbits/nb_panel.h"
 
 #include "base/text/json.h"
 

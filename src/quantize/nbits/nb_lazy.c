@@ -2,7 +2,8 @@
  * nb_lazy.c — quantized weights as payloads: all parts of a weight are made when the first of them
  * is written; the others wait in memory for their turn.
  */
-#include "quantize/nbits/nb_task.h"
+#include "quantize/nbits/nb_lazy.h"
+#include "quantize/nbits/nb_panel.h"
 
 #include <pthread.h>
 

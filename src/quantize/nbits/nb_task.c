@@ -2,6 +2,7 @@
  * nb_task.c — weights as panels of floats, results as packed integers.
  */
 #include "quantize/nbits/nb_import.h"
+#include "quantize/nbits/nb_panel.h"
 
 #include "base/text/real.h"
 #include "quantize/number/qweight.h"

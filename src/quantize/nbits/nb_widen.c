@@ -11,6 +11,7 @@
  * between. 3 bits: three rows of n / 4 bytes hold what counts (0xee) of as many wide ones; the three
  * bits of each integer of the fourth quarter lie where these three have nothing (0x11).
  */
+#include "quantize/nbits/nb_panel.h"
 #include "quantize/nbits/nb_run.h"
 
 uint64_t oq_nb_wide_size(const oq_nb_task *t) {

@@ -15,7 +15,7 @@
 #include "onnx/edit.h"
 #include "onnx/names.h"
 #include "quantize/choose/config.h"
-#include "quantize/nbits/nb_task.h"
+#include "quantize/nbits/nb_lazy.h"
 #include "quantize/plan.h"
 
 /* How one weight is quantized. */

@@ -9,6 +9,7 @@
  * only where that has no more noise, or where samples weigh the noise. From there the weight whose
  * next step takes away most noise for each bit it costs gets it, until nothing fits any more.
  */
+#include "quantize/nbits/nb_panel.h"
 #include "quantize/nbits/nbits.h"
 
 #include "base/pool.h"

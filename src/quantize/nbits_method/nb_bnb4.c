@@ -7,7 +7,7 @@
  * Blocks run on from one column into the next unless K is a multiple of the block. Then the weight
  * is read twice, for the largest values first.
  */
-#include "quantize/nbits/nb_task.h"
+#include "quantize/nbits/nb_panel.h"
 
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("O3")

@@ -6,7 +6,7 @@
  * MLAS rounds halves away from zero; numpy rounds them to even. All loops go over the columns of a
  * panel, which is what the compiler makes vectors of.
  */
-#include "quantize/nbits/nb_task.h"
+#include "quantize/nbits/nb_panel.h"
 
 #include "base/text/real.h"
 #include "quantize/number/qparam.h"

@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "quantize/nbits/nb_task.h"
+#include "quantize/nbits/nb_panel.h"
 
 typedef struct oq_nb_grid {
     oq_dtype real; /* of the scale as it is stored */

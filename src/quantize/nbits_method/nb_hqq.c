@@ -8,7 +8,7 @@
  * whole weight no longer falls. How many that is is found first, on all panels of a small weight
  * and on some of a large one; then every block takes that many.
  */
-#include "quantize/nbits/nb_task.h"
+#include "quantize/nbits/nb_panel.h"
 
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("O3")

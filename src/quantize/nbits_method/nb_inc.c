@@ -7,7 +7,7 @@
  * blocks to a column was copied block by block, and its sums are pairwise; with one block to a
  * column it is still the transposed weight, and the rows are added one after another.
  */
-#include "quantize/nbits/nb_task.h"
+#include "quantize/nbits/nb_panel.h"
 
 #include "quantize/number/qparam.h"
 

@@ -2,7 +2,7 @@
  * nb_method.c — the methods. A new one is a row here and a function that quantizes one weight
  * (nb_task.h).
  */
-#include "quantize/nbits/nb_task.h"
+#include "quantize/nbits/nb_panel.h"
 
 #define BITS(n) (1u << (n))
 

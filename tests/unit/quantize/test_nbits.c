@@ -14,6 +14,7 @@
 
 #include "flaky_alloc.h"
 #include "onnx/attr.h"
+#include "quantize/nbits/nb_panel.h"
 #include "testing.h"
 
 #include <math.h>
