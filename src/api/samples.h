@@ -39,7 +39,7 @@ onq_code oq_job_tell_samples(oq_job *job, const oq_model *m, const oq_source *so
 /* How the model walks through sequences as --carry says, in the job's arena; NULL: it has no states,
  * or --no_carry. Says once in a job what was found. */
 onq_code oq_job_walker(oq_job *job, const oq_model *m, const oq_walker **out, onq_error *err);
-/* For who walks along: the same source with raw steps (samples/sequence/steps.h). Where *walker is
+/* For callers that walk through sequences themselves: the same source with raw steps (samples/sequence/steps.h). Where *walker is
  * NULL, samples are complete. */
 onq_code oq_job_raw_source(oq_job *job, const oq_model *m, oq_source **out,
                            const oq_walker **walker, onq_error *err);

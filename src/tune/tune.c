@@ -318,7 +318,7 @@ static onq_code measure(oq_tune *t, oq_candidate *c, onq_error *err) {
     return ONQ_OK;
 }
 
-/* Adds what was tried; the reason why it is none is kept. */
+/* Adds the candidate; one that failed keeps the reason. */
 static onq_code keep(oq_tune *t, oq_candidate *c, onq_code rc, const onq_error *why,
                      onq_error *err) {
     if (oq_tune_is_fatal(rc))

@@ -62,22 +62,27 @@ onq_code oq_tune_find_units(oq_tune *t, oq_model *m, onq_error *err) {
     return ONQ_OK;
 }
 
+/* A unit is found again in another model by its operator and its label. */
+static oq_str unit_key(oq_arena *a, const oq_node *n) {
+    return oq_str_format(a, "%.*s %.*s", OQ_STR(n->op_type), OQ_STR(oq_node_label(n)));
+}
+
 /* Units that are still there and read no DequantizeLinear. */
 static onq_code count_float(const oq_tune *t, oq_model *m, oq_arena *a, size_t *n, onq_error *err) {
     oq_index ix;
+    oq_map units;
+    oq_str key;
+    oq_map_init(&units, a);
+    for (size_t k = 0; k < t->units.all.n; k++)
+        if ((key = unit_key(a, t->units.all.v[k].node)).p == NULL || !oq_map_put(&units, key, 0))
+            return oq_fail_nomem(err);
     OQ_TRY(oq_index_build(&ix, a, m->proto->graph, NULL, err));
     for (size_t i = 0; i < m->proto->graph->node.n; i++) {
         const oq_node *node = m->proto->graph->node.v[i];
         const oq_node *from = node->input.n > 0 ? oq_index_producer(&ix, node->input.v[0]) : NULL;
         const bool integers = oq_node_is_dequantize(from);
-        for (size_t k = 0; k < t->units.all.n && !integers; k++) {
-            const oq_node *unit = t->units.all.v[k].node;
-            if (oq_str_eq(oq_node_label(unit), oq_node_label(node)) &&
-                oq_str_eq(unit->op_type, node->op_type)) {
-                ++*n;
-                break;
-            }
-        }
+        OQ_TRY_ALLOC((key = unit_key(a, node)).p != NULL, err);
+        *n += !integers && oq_map_has(&units, key);
     }
     return ONQ_OK;
 }

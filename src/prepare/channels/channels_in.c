@@ -14,8 +14,6 @@
  */
 #include "prepare/channels/channels_parts.h"
 
-/* A channel that hardly moves in the samples may do so later. */
-#define FLOOR 0.05
 /* The part of the noise that scales may leave to be worth folding into constants that are there. */
 #define WORTH_FOLDING 0.9
 /* The least scale, by itself and as a part of the largest, and the least divisor in a scale. */
@@ -162,7 +160,8 @@ static void smooth_scales(input *in, double alpha) {
         const double most = (double)oq_channel_most(in->stats, c);
         in->scale[c] = 1;
         if (most > 0 && in->weight[c] > 0)
-            in->scale[c] = fmax(pow(most, alpha) / fmax(pow(in->weight[c], 1 - alpha), 1e-5), 1e-5);
+            in->scale[c] = fmax(pow(most, alpha) / fmax(pow(in->weight[c], 1 - alpha), MIN_DIVISOR),
+                                MIN_DIVISOR);
     }
 }
 
@@ -174,7 +173,7 @@ static onq_code find_scales(oq_channel_state *s, input *in, double *left, onq_er
     const int zero = oq_channel_zero(in->low, in->high, in->square, in->n);
     for (uint64_t c = 0; c < in->n; c++)
         in->need[c] = oq_channel_step(in->low[c], in->high[c], zero);
-    oq_channel_floor(in->need, in->n, FLOOR);
+    oq_channel_floor(in->need, in->n, OQ_CHANNEL_FLOOR_IN);
     fill_scales(in, 0, 0);
     OQ_TRY(noise_of(s, in, &none, err));
     best = none;

@@ -10,10 +10,6 @@
  */
 #include "prepare/channels/channels_parts.h"
 
-/* A channel that hardly moves in the samples may do so later: no step is below this part of the
- * largest. */
-#define FLOOR 0.1
-
 /* ---- what readers tell apart ---- */
 
 typedef struct cut {
@@ -160,7 +156,7 @@ static onq_code scale_output(oq_channel_state *s, oq_channel_product *p, onq_err
     const int zero = oq_channel_zero(low, high, NULL, n);
     for (uint64_t i = 0; i < n; i++)
         step[i] = oq_channel_step(low[i], high[i], zero);
-    oq_channel_floor(step, n, FLOOR);
+    oq_channel_floor(step, n, OQ_CHANNEL_FLOOR_OUT);
     if (noise_left(low, high, step, n) > OQ_WORTH_A_NODE)
         return ONQ_OK;
     for (uint64_t i = 0; i < n; i++) {

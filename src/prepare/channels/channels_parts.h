@@ -82,6 +82,10 @@ double oq_channel_step(double low, double high, int zero);
 int oq_channel_zero(const double *low, const double *high, const double *weight, uint64_t n);
 /* No value is below that part of the largest; all are 1 if they are all 0. */
 void oq_channel_floor(double *step, uint64_t n, double part);
+/* That part for the inputs and for the outputs of products: a channel that hardly moves in the
+ * samples may do so later. */
+#define OQ_CHANNEL_FLOOR_IN  0.05
+#define OQ_CHANNEL_FLOOR_OUT 0.1
 
 onq_code oq_channel_outputs(oq_channel_state *s, onq_error *err);
 onq_code oq_channel_inputs(oq_channel_state *s, onq_error *err);

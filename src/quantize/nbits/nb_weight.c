@@ -42,9 +42,9 @@ bool oq_nb_has_sums(const oq_nb_state *r, const oq_nb_weight *w, const oq_nb_how
 }
 
 static void set_extras(oq_nb_state *r, oq_nb_task *t) {
-    for (size_t i = 0; i < r->config->means.n; i++)
-        if (oq_str_eq(r->config->means.v[i].weight, t->name))
-            t->mean = r->config->means.v[i].v;
+    const uint32_t mean = oq_map_find(&r->config->mean_map, t->name);
+    if (mean != OQ_MAP_NONE)
+        t->mean = r->config->means.v[mean];
     for (size_t i = 0; i < r->config->ratios.n; i++)
         if (oq_str_eq(r->config->ratios.v[i].weight, t->name)) {
             t->ratio = r->config->ratios.v[i].value;

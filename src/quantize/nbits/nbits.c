@@ -16,6 +16,7 @@ void oq_nb_config_init(oq_nb_config *c, oq_qconfig *lists) {
     oq_pick_init(&c->include, lists->arena);
     oq_map_init(&c->node_map, lists->arena);
     oq_map_init(&c->share_map, lists->arena);
+    oq_map_init(&c->mean_map, lists->arena);
 }
 
 void oq_nb_made_release(oq_nb_made *made) {
@@ -300,7 +301,7 @@ static const char *skip_by_lists(oq_nb_state *r, oq_nb_choice *c, bool by_defaul
     return c->how.leave ? "left float by node_config" : NULL;
 }
 
-/* Who decides before the operator does; NULL: nobody. */
+/* Why the node is skipped before its operator is looked at; NULL if it is not. */
 static const char *skip(oq_nb_state *r, oq_nb_choice *c, bool by_default) {
     const oq_given *given = r->config->given;
     const oq_node *n = c->node;

@@ -48,12 +48,6 @@ typedef struct oq_nb_share {
     uint64_t block;
 } oq_nb_share;
 
-/* awq: mean squares of the inputs that a weight meets. */
-typedef struct oq_nb_mean {
-    oq_str weight;
-    const float *v;
-} oq_nb_mean;
-
 /* How weights are written, above all zero points that are not integers. */
 typedef enum oq_nb_form {
     OQ_NB_FORM_AUTO,   /* as sums where the runtime has a fast kernel for what remains */
@@ -78,7 +72,8 @@ typedef struct oq_nb_config {
     OQ_VEC(oq_nb_ratio) ratios;
     OQ_VEC(oq_nb_share) shares;
     oq_map share_map; /* name of a weight -> index in shares */
-    OQ_VEC(oq_nb_mean) means;
+    OQ_VEC(const float *) means; /* awq: mean squares of the inputs that weights meet */
+    oq_map mean_map;             /* name of a weight -> index in means */
     struct oq_nb_import *import; /* --weights (nb_import.h); or NULL */
 } oq_nb_config;
 
@@ -160,8 +155,8 @@ typedef struct oq_nb_budget {
  * ONQ_E_OPTION when the target is too low for any choice. */
 onq_code oq_nb_spend(const oq_nb_job *job, oq_nb_budget *b, onq_error *err);
 
-/* The model builder's presets: 8 bits for the last layer (OQ_NB_MIXED_LAST), and for the values and
- * the way down of the first and last eighth of the layers and of every third between. Adds nodes to
+/* The model builder's presets: 8 bits for the last layer (OQ_NB_MIXED_LAST), and for the value
+ * and down projections of the first and last eighth of the layers and of every third between. Adds nodes to
  * the configuration that it does not have yet; *n says how many. */
 typedef enum oq_nb_mixed { OQ_NB_MIXED_NONE, OQ_NB_MIXED_LAST, OQ_NB_MIXED_LAYERS } oq_nb_mixed;
 onq_code oq_nb_mix(oq_nb_config *c, oq_nb_mixed how, const oq_graph *g, size_t *n, onq_error *err);

@@ -49,7 +49,7 @@ static bool is_last(const oq_graph *g, const oq_node *n) {
     return false;
 }
 
-/* The values of attention, and the way down from the wide part of a layer. */
+/* The value projection of attention and the down projection of a layer. */
 static bool is_sensitive(const oq_node *n) {
     static const char *const words[] = {"v_proj",       "qkv_proj", "down_proj",
                                         "value",        "c_attn",   "output.dense",

@@ -156,11 +156,12 @@ static onq_code scale(scaling *s, onq_error *err) {
     job->n_scaled = c.n_tensors;
     job->n_folded = c.n_tensors_folded;
     for (size_t i = 0; i < s->nodes.n; i++) {
-        const oq_nb_mean row = {s->nodes.v[i]->input.v[1], s->mean.v[i]};
+        const oq_str weight = s->nodes.v[i]->input.v[1];
         /* A scaled weight has a name of its own, and the bits that the old one was given. */
         const uint32_t share = oq_map_find(&job->config->share_map, s->weights.v[i]);
-        if (!OQ_PUSH(&job->model->arena, &job->config->means, row) ||
-            (share != OQ_MAP_NONE && !oq_map_put(&job->config->share_map, row.weight, share)))
+        if (!oq_map_put(&job->config->mean_map, weight, (uint32_t)job->config->means.n) ||
+            !OQ_PUSH(&job->model->arena, &job->config->means, s->mean.v[i]) ||
+            (share != OQ_MAP_NONE && !oq_map_put(&job->config->share_map, weight, share)))
             return oq_fail_nomem(err);
     }
     return ONQ_OK;

@@ -38,52 +38,60 @@ typedef struct learner {
 
 /* ---- sites ---- */
 
-static site *find_site(const learner *l, const oq_strs *inputs, uint64_t k) {
-    for (size_t i = 0; i < l->sites.n; i++) {
-        site *s = l->sites.v[i];
-        bool same = s->k == k && s->inputs.n == inputs->n;
-        for (size_t j = 0; same && j < inputs->n; j++)
-            same = oq_str_eq(s->inputs.v[j], inputs->v[j]);
-        if (same)
-            return s;
-    }
-    return NULL;
-}
+/* A weight, and what its readers multiply it with. */
+typedef struct met {
+    oq_nb_lazy *weight;
+    oq_strs inputs;
+} met;
+typedef OQ_VEC(met) met_list;
 
-/* What the readers of weight i multiply it with; none if an earlier reader has the same weight. */
-static onq_code inputs_of(learner *l, const oq_nb_made *made, size_t i, oq_strs *out,
-                          onq_error *err) {
-    *out = (oq_strs){0};
-    for (size_t j = 0; j < made->readers.n; j++) {
-        if (made->readers.v[j].weight != made->readers.v[i].weight || made->readers.v[j].gathers)
+/* Every weight that is rounded by a Hessian, in the order of its first reader. */
+static onq_code meet_weights(learner *l, const oq_nb_made *made, met_list *out, onq_error *err) {
+    oq_map numbers;
+    oq_map_init(&numbers, &l->arena);
+    for (size_t i = 0; i < made->readers.n; i++) {
+        const oq_nb_reader *r = &made->readers.v[i];
+        const oq_nb_task *t = oq_nb_lazy_task(r->weight);
+        if (!t->method->by_hessian || t->batch > 1 || r->gathers)
             continue;
-        if (j < i)
-            return ONQ_OK;
-        OQ_TRY_ALLOC(OQ_PUSH(&l->arena, out, made->readers.v[j].input), err);
+        const oq_str key = {(const char *)&r->weight, sizeof r->weight};
+        const uint32_t at = oq_map_find_or_put(&numbers, key, (uint32_t)out->n);
+        if (at == OQ_MAP_NONE ||
+            (at == out->n && !OQ_PUSH(&l->arena, out, (met){.weight = r->weight})) ||
+            !OQ_PUSH(&l->arena, &out->v[at].inputs, r->input))
+            return oq_fail_nomem(err);
     }
     return ONQ_OK;
 }
 
+/* Weights with the same key share a site: as many rows, and the same inputs. */
+static onq_code site_key(learner *l, const met *w, oq_str *key, onq_error *err) {
+    *key = oq_str_format(&l->arena, "%llu", (unsigned long long)oq_nb_lazy_task(w->weight)->k);
+    for (size_t i = 0; i < w->inputs.n && key->p != NULL; i++)
+        *key = oq_str_format(&l->arena, "%.*s %zu:%.*s", OQ_STR(*key), w->inputs.v[i].n,
+                             OQ_STR(w->inputs.v[i]));
+    return key->p != NULL ? ONQ_OK : oq_fail_nomem(err);
+}
+
 static onq_code find_sites(learner *l, const oq_nb_made *made, onq_error *err) {
-    for (size_t i = 0; i < made->readers.n; i++) {
-        oq_nb_lazy *w = made->readers.v[i].weight;
-        const oq_nb_task *t = oq_nb_lazy_task(w);
-        oq_strs inputs;
-        if (!t->method->by_hessian || t->batch > 1 || made->readers.v[i].gathers)
-            continue;
-        OQ_TRY(inputs_of(l, made, i, &inputs, err));
-        if (inputs.n == 0)
-            continue;
-        site *s = find_site(l, &inputs, t->k);
-        if (s == NULL) {
-            s = OQ_NEW(&l->arena, site);
+    met_list weights = {0};
+    oq_map sites;
+    oq_map_init(&sites, &l->arena);
+    OQ_TRY(meet_weights(l, made, &weights, err));
+    for (size_t i = 0; i < weights.n; i++) {
+        const met *w = &weights.v[i];
+        oq_str key;
+        OQ_TRY(site_key(l, w, &key, err));
+        const uint32_t at = oq_map_find_or_put(&sites, key, (uint32_t)l->sites.n);
+        if (at == l->sites.n) {
+            site *s = OQ_NEW(&l->arena, site);
             if (s == NULL || !OQ_PUSH(&l->arena, &l->sites, s))
                 return oq_fail_nomem(err);
-            s->inputs = inputs;
-            s->k = t->k;
+            s->inputs = w->inputs;
+            s->k = oq_nb_lazy_task(w->weight)->k;
             s->stop = s->float_stop = OQ_NO_NODE;
         }
-        if (!OQ_PUSH(&l->arena, &s->weights, w))
+        if (at == OQ_MAP_NONE || !OQ_PUSH(&l->arena, &l->sites.v[at]->weights, w->weight))
             return oq_fail_nomem(err);
     }
     return ONQ_OK;

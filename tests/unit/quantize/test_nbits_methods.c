@@ -352,9 +352,10 @@ static void awq_range(void **state) {
         nbits_rig r;
         nbits_rig_begin(&r, NULL, "awq", 4, 4, false);
         nbits_rig_product(&r, "8,1", w);
-        const oq_nb_mean row = {OQ_S("w"), mean};
-        if (weighed)
-            assert_true(OQ_PUSH(&r.q.arena, &r.config.means, row));
+        if (weighed) {
+            assert_true(OQ_PUSH(&r.q.arena, &r.config.means, mean));
+            assert_true(oq_map_put(&r.config.mean_map, OQ_S("w"), 0));
+        }
         run(&r);
         const uint8_t *q = nbits_rig_part(&r, "w_Q4", OQ_UINT8, "1,2,2");
         const float *scale = nbits_rig_part(&r, "w_scales", OQ_FLOAT, "1,2");
