@@ -26,23 +26,41 @@ void oq_trials_release(oq_trials *t) {
     *t = (oq_trials){0};
 }
 
-int64_t oq_trial_batch(const oq_trial *x) {
+int64_t oq_trial_batch(const oq_trial_step *x) {
     return x->sample.n_inputs > 0 && x->sample.inputs[0].rank > 0 ? x->sample.inputs[0].dims[0] : 0;
+}
+
+const char *oq_trials_word(const oq_trials *t) {
+    return t->steps.n > t->all.n ? "sequences" : "samples";
+}
+
+/* The numbers of all steps of the samples whose places a fold has. */
+static onq_code name_steps(oq_trials *t, oq_fold *f, onq_error *err) {
+    OQ_VEC(uint64_t) numbers = {0};
+    for (size_t i = 0; i < f->n_calibrate; i++) {
+        const oq_trial *x = &t->all.v[f->calibrate[i]];
+        for (size_t k = 0; k < x->n; k++)
+            OQ_TRY_ALLOC(OQ_PUSH(&t->arena, &numbers, t->steps.v[x->first + k].sample.number), err);
+    }
+    f->calibrate = numbers.v;
+    f->n_calibrate = numbers.n;
+    return ONQ_OK;
 }
 
 onq_code oq_trials_divide(oq_trials *t, size_t n_parts, uint64_t salt, oq_division *out,
                           onq_error *err) {
     const size_t n = t->all.n;
     uint64_t *hashes = OQ_NEW_ARRAY(&t->arena, uint64_t, n + 1);
-    uint64_t *numbers = OQ_NEW_ARRAY(&t->arena, uint64_t, n + 1);
-    OQ_TRY_ALLOC(hashes != NULL && numbers != NULL, err);
+    uint64_t *places = OQ_NEW_ARRAY(&t->arena, uint64_t, n + 1);
+    OQ_TRY_ALLOC(hashes != NULL && places != NULL, err);
     for (size_t i = 0; i < n; i++) {
-        const oq_sample *s = &t->all.v[i].sample;
-        /* The steps of a sequence stay together: one of them says much of the next. */
-        hashes[i] = i > 0 && s->step > 0 ? hashes[i - 1] : oq_sample_hash(s);
-        numbers[i] = s->number;
+        hashes[i] = oq_sample_hash(&t->steps.v[t->all.v[i].first].sample);
+        places[i] = i;
     }
-    return oq_divide(&t->arena, hashes, numbers, n, n_parts, salt, out, err);
+    OQ_TRY(oq_divide(&t->arena, hashes, places, n, n_parts, salt, out, err));
+    for (size_t i = 0; i < out->n; i++)
+        OQ_TRY(name_steps(t, &out->folds[i], err));
+    return ONQ_OK;
 }
 
 typedef struct filling {
@@ -52,8 +70,10 @@ typedef struct filling {
 
 static bool has_room(void *ctx, uint64_t at) {
     const filling *f = ctx;
+    const oq_trials *t = f->t;
     (void)at;
-    return f->t->all.n == 0 || f->t->arena.used < f->memory;
+    return t->all.n == 0 || (t->all.n == 1 && !t->steps.v[t->steps.n - 1].sample.last) ||
+           t->arena.used < f->memory;
 }
 
 static onq_code run_float(void *ctx, const oq_turn *turn, onq_error *err) {
@@ -64,31 +84,65 @@ static onq_code run_float(void *ctx, const oq_turn *turn, onq_error *err) {
     return ONQ_OK;
 }
 
-/* The output that holds classes, else the first. */
+/* The output that holds classes, else the first that is no state. */
 static size_t classes_of(const oq_trials *t) {
-    return t->meaning->classes < t->n_outputs ? t->meaning->classes : 0;
+    size_t at = 0;
+    if (t->meaning->classes < t->n_outputs)
+        return t->meaning->classes;
+    while (at + 1 < t->n_outputs && oq_meaning_is_state(t->meaning, at))
+        at++;
+    return at;
+}
+
+/* What a run answers; nobody looks at its states, which would fill the memory. */
+static onq_code copy_answers(oq_arena *a, const oq_meaning *m, const oq_outputs *from,
+                             oq_datum **out, onq_error *err) {
+    *out = OQ_NEW_ARRAY(a, oq_datum, from->n + 1);
+    OQ_TRY_ALLOC(*out != NULL, err);
+    for (size_t k = 0; k < from->n; k++)
+        if (!oq_meaning_is_state(m, k))
+            OQ_TRY(oq_datum_copy(a, &from->v[k], &(*out)[k], err));
+    return ONQ_OK;
 }
 
 static onq_code keep_run(void *ctx, const oq_turn *turn, onq_error *err) {
     oq_trials *t = ((const filling *)ctx)->t;
     const oq_outputs *out = &turn->outputs[0];
-    oq_trial x = {0};
+    oq_trial_step x = {0};
     t->n_outputs = out->n;
     OQ_TRY(oq_sample_copy(&t->arena, &turn->samples[0], &x.sample, err));
-    OQ_TRY(oq_datums_copy(&t->arena, out->v, out->n, &x.outputs, err));
+    OQ_TRY(copy_answers(&t->arena, t->meaning, out, &x.outputs, err));
     const size_t at = classes_of(t);
     if (at < out->n)
-        OQ_TRY(oq_margins_add(&t->margins, &t->arena, &out->v[at], t->meaning->links[at], err));
-    return OQ_PUSH(&t->arena, &t->all, x) ? ONQ_OK : oq_fail_nomem(err);
+        OQ_TRY(oq_margins_add(&t->margins, &t->arena, &x.outputs[at], t->meaning->links[at], err));
+    if (x.sample.step == 0 || t->all.n == 0)
+        OQ_TRY_ALLOC(OQ_PUSH(&t->arena, &t->all, ((oq_trial){t->steps.n, 0})), err);
+    t->all.v[t->all.n - 1].n++;
+    return OQ_PUSH(&t->arena, &t->steps, x) ? ONQ_OK : oq_fail_nomem(err);
 }
 
 static double signal_of(const oq_trials *t) {
     double sum = 0;
     uint64_t n = 0;
     const size_t at = classes_of(t);
-    for (size_t i = 0; i < t->all.n; i++)
-        oq_link_power(&t->all.v[i].outputs[at], t->meaning->links[at], &sum, &n);
+    for (size_t i = 0; i < t->steps.n; i++)
+        oq_link_power(&t->steps.v[i].outputs[at], t->meaning->links[at], &sum, &n);
     return n > 0 ? sum / (double)n : NAN;
+}
+
+/* Counts the samples that did not fit; a sequence that is not complete is one of them. */
+static onq_code count_left_out(oq_trials *t, oq_source *source, size_t before, onq_error *err) {
+    const oq_sample *next = NULL;
+    if (t->all.n > 1 && !t->steps.v[t->steps.n - 1].sample.last)
+        t->steps.n = t->all.v[--t->all.n].first;
+    if (oq_source_count(source) == t->steps.n - before)
+        return ONQ_OK;
+    OQ_TRY(oq_source_seek(source, t->steps.n - before, err));
+    do {
+        OQ_TRY(oq_source_next(source, &next, err));
+        t->left_out += next != NULL && next->last;
+    } while (next != NULL);
+    return ONQ_OK;
 }
 
 onq_code oq_trials_fill(oq_trials *t, oq_source *source, oq_session *flt, uint64_t memory,
@@ -101,50 +155,117 @@ onq_code oq_trials_fill(oq_trials *t, oq_source *source, oq_session *flt, uint64
                             .run = run_float,
                             .take = keep_run,
                             .what = "float model"};
-    const size_t before = t->all.n;
+    const size_t before = t->steps.n;
     OQ_TRY(oq_sweep_run(&sweep, err));
-    t->left_out += oq_source_count(source) - (t->all.n - before);
+    OQ_TRY(count_left_out(t, source, before, err));
     t->signal = t->all.n > 0 && t->n_outputs > 0 ? signal_of(t) : NAN;
     return ONQ_OK;
 }
 
 /* ---- scores ---- */
 
+/* What a candidate answered in a sequence that is not yet scored. */
+typedef struct scoring_slot {
+    oq_arena arena;
+    OQ_VEC(oq_datum *) outputs; /* of each step ... */
+    size_t n_outputs;
+    uint64_t at; /* ... the first of which is at this place of the run */
+} scoring_slot;
+
 typedef struct scoring_run {
     const oq_trials *trials;
-    const size_t *places;
+    const oq_trial_step **steps;
+    oq_sample *samples;
+    size_t n;
+    scoring_slot *slots;
+    const onq_allocator *alloc;
     oq_scoring *into;
 } scoring_run;
 
-static onq_code add_trial(void *ctx, const oq_turn *turn, onq_error *err) {
-    const scoring_run *r = ctx;
-    const oq_trial *x = &r->trials->all.v[r->places[turn->at]];
-    const oq_pair pair = {.number = x->sample.number,
+static onq_code add_step(const oq_trial_step *x, const oq_datum *quantized, size_t n_quantized,
+                         oq_scoring *into, onq_error *err) {
+    const oq_pair pair = {.number = x->sample.sequence,
                           .flt = x->outputs,
-                          .quantized = turn->outputs[0].v,
-                          .n_quantized = turn->outputs[0].n,
+                          .quantized = quantized,
+                          .n_quantized = n_quantized,
                           .inputs = x->sample.inputs,
+                          .next = x->sample.last ? NULL : x[1].sample.inputs,
                           .batch = oq_trial_batch(x),
-                          .labels = x->labels};
-    return oq_scoring_add(r->into, &pair, err);
+                          .labels = x->labels,
+                          .follows = x->sample.step > 0};
+    return oq_scoring_add(into, &pair, err);
+}
+
+static onq_code keep_answers(void *ctx, const oq_turn *turn, onq_error *err) {
+    const scoring_run *r = ctx;
+    scoring_slot *slot = &r->slots[turn->slot];
+    oq_datum *outputs = NULL;
+    if (slot->outputs.n == 0)
+        slot->at = turn->at;
+    slot->n_outputs = turn->outputs[0].n;
+    OQ_TRY(copy_answers(&slot->arena, r->trials->meaning, &turn->outputs[0], &outputs, err));
+    return OQ_PUSH(&slot->arena, &slot->outputs, outputs) ? ONQ_OK : oq_fail_nomem(err);
+}
+
+static onq_code score_slot(void *ctx, unsigned at, onq_error *err) {
+    const scoring_run *r = ctx;
+    scoring_slot *slot = &r->slots[at];
+    for (size_t i = 0; i < slot->outputs.n; i++)
+        OQ_TRY(add_step(r->steps[slot->at + i], slot->outputs.v[i], slot->n_outputs, r->into, err));
+    oq_arena_release(&slot->arena);
+    *slot = (scoring_slot){0};
+    oq_arena_init(&slot->arena, r->alloc);
+    return ONQ_OK;
+}
+
+/* The steps of the samples at these places. Their tokens are float's, so none is generated. */
+static onq_code list_steps(scoring_run *r, oq_arena *a, const size_t *places, size_t n,
+                           onq_error *err) {
+    const oq_trials *t = r->trials;
+    size_t n_steps = 0;
+    for (size_t i = 0; i < n; i++)
+        n_steps += t->all.v[places[i]].n;
+    r->steps = OQ_NEW_ARRAY(a, const oq_trial_step *, n_steps + 1);
+    r->samples = OQ_NEW_ARRAY(a, oq_sample, n_steps + 1);
+    r->slots = OQ_NEW_ARRAY(a, scoring_slot, OQ_SWEEP_SLOTS);
+    OQ_TRY_ALLOC(r->steps != NULL && r->samples != NULL && r->slots != NULL, err);
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < t->all.v[places[i]].n; k++, r->n++) {
+            r->steps[r->n] = &t->steps.v[t->all.v[places[i]].first + k];
+            r->samples[r->n] = r->steps[r->n]->sample;
+            r->samples[r->n].generated = false;
+        }
+    return ONQ_OK;
+}
+
+/* Sequences run at once and are scored in their order. */
+static onq_code run_steps(scoring_run *r, oq_session *s, const oq_model *m, onq_error *err) {
+    const oq_sweep sweep = {
+        .env = s->engine->env,
+        .model = {.kept = r->samples, .n_kept = r->n, .session = s, .walker = r->trials->walker},
+        .ctx = r,
+        .take = keep_answers,
+        .end = score_slot,
+        .whole_sequences = true,
+        .wide = {.model = m, .memory = SCORE_MEMORY}};
+    for (size_t i = 0; i < OQ_SWEEP_SLOTS; i++)
+        oq_arena_init(&r->slots[i].arena, r->alloc);
+    const onq_code rc = oq_sweep_run(&sweep, err);
+    for (size_t i = 0; i < OQ_SWEEP_SLOTS; i++)
+        oq_arena_release(&r->slots[i].arena);
+    return rc;
 }
 
 onq_code oq_trials_score(const oq_trials *t, oq_session *s, const oq_model *m, const size_t *places,
                          size_t n, oq_scoring *into, onq_error *err) {
-    oq_arena scratch;
-    scoring_run r = {t, places, into};
-    oq_arena_init(&scratch, &s->engine->env->alloc);
-    oq_sample *samples = OQ_NEW_ARRAY(&scratch, oq_sample, n + 1);
-    for (size_t i = 0; i < n && samples != NULL; i++)
-        samples[i] = t->all.v[places[i]].sample;
-    const oq_sweep sweep = {.env = s->engine->env,
-                            .model = {.kept = samples, .n_kept = n, .session = s},
-                            .ctx = &r,
-                            .take = add_trial,
-                            .wide = {.model = m, .memory = SCORE_MEMORY}};
-    const onq_code rc = samples != NULL ? oq_sweep_run(&sweep, err) : oq_fail_nomem(err);
-    oq_arena_release(&scratch);
-    return rc;
+    scoring_run r = {.trials = t, .alloc = t->arena.alloc, .into = into};
+    OQ_SCRATCH(scratch, t->arena.alloc);
+    OQ_TRY(list_steps(&r, &scratch, places, n, err));
+    if (s != NULL)
+        return run_steps(&r, s, m, err);
+    for (size_t i = 0; i < r.n; i++)
+        OQ_TRY(add_step(r.steps[i], r.steps[i]->outputs, t->n_outputs, into, err));
+    return ONQ_OK;
 }
 
 /* ---- time ---- */
@@ -156,12 +277,18 @@ static double now(bool own_time) {
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
+/* The i-th of n steps that are timed: the first samples, of sequences some that are spread over
+ * them, for those with a long past take longer. */
+static const oq_sample *timed(const oq_trials *t, size_t i, size_t n) {
+    return &t->steps.v[t->steps.n > t->all.n ? i * t->steps.n / n : i].sample;
+}
+
 /* One round of one session; least[] has the best so far of each sample. */
 static onq_code clock_round(const oq_trials *t, const oq_clocking *c, size_t at, size_t n,
                             double *least, onq_error *err) {
     for (size_t i = 0; i < n; i++) {
         const double begin = now(c->own_time);
-        OQ_TRY(oq_sample_run(c->sessions[at], NULL, &t->all.v[i].sample, NULL, err));
+        OQ_TRY(oq_sample_run(c->sessions[at], NULL, timed(t, i, n), NULL, err));
         const double taken = now(c->own_time) - begin;
         least[i] = least[i] == 0 || taken < least[i] ? taken : least[i];
     }
@@ -208,8 +335,8 @@ static onq_code clock_rounds(const oq_trials *t, const oq_clocking *c, size_t n,
 
 /* As many samples as have their rounds in the time that there is, by what float took for each. */
 static size_t clocked(const oq_trials *t, const oq_clocking *c) {
-    const double each = t->all.n > 0 ? t->seconds / (double)t->all.n : 0;
-    size_t n = t->all.n < MAX_CLOCKED ? t->all.n : MAX_CLOCKED;
+    const double each = t->steps.n > 0 ? t->seconds / (double)t->steps.n : 0;
+    size_t n = t->steps.n < MAX_CLOCKED ? t->steps.n : MAX_CLOCKED;
     while (n > MIN_CLOCKED && (double)(n * MIN_ROUNDS) * each > c->seconds)
         n--;
     return n;

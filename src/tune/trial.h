@@ -2,24 +2,33 @@
  * trial.h — the samples that candidates are tried on, how they run there and how long they take.
  *
  * A set keeps its samples and float's outputs for them in memory, as many as fit, so that a
- * candidate costs its own runs and nothing else.
+ * candidate costs its own runs and nothing else. A sample of a model with states is a whole
+ * sequence. A candidate goes through its steps as people run it: with the states that it gave
+ * itself, along the text that float reads or wrote.
  */
 #pragma once
 
 #include "engine/engine.h"
-#include "samples/source.h"
+#include "samples/sequence/seq_walk.h"
 #include "tune/judge/divide.h"
 #include "tune/judge/score.h"
 
-typedef struct oq_trial {
-    oq_sample sample;
-    oq_datum *outputs;     /* of the float model */
+typedef struct oq_trial_step {
+    oq_sample sample;      /* complete, with float's states */
+    oq_datum *outputs;     /* of the float model; states are of kind NONE */
     const int64_t *labels; /* of the rows of its first output, or NULL */
+} oq_trial_step;
+
+/* A sample: a sequence, mostly of one step. */
+typedef struct oq_trial {
+    size_t first, n; /* of the steps */
 } oq_trial;
 
 typedef struct oq_trials {
     oq_arena arena;
     OQ_VEC(oq_trial) all;
+    OQ_VEC(oq_trial_step) steps; /* of all of them, one after the other */
+    const oq_walker *walker;     /* the float model's, if it has states; borrowed. NULL: none */
     size_t n_outputs;
     uint64_t left_out; /* samples that did not fit */
     const oq_meaning *meaning;
@@ -39,11 +48,13 @@ onq_code oq_trials_fill(oq_trials *t, oq_source *source, oq_session *flt, uint64
 onq_code oq_trials_divide(oq_trials *t, size_t n_parts, uint64_t salt, oq_division *out,
                           onq_error *err);
 /* Runs a session of the model on the samples at these n places, several at once, and adds what it
- * made of them to `into`. */
+ * made of them to `into`. NULL: float itself, which needs no run. */
 onq_code oq_trials_score(const oq_trials *t, oq_session *s, const oq_model *m, const size_t *places,
                          size_t n, oq_scoring *into, onq_error *err);
-/* Along the first axis of a sample's first input; 0: it has none. */
-int64_t oq_trial_batch(const oq_trial *x);
+/* Along the first axis of a step's first input; 0: it has none. */
+int64_t oq_trial_batch(const oq_trial_step *x);
+/* "sequences" where some have several steps, else "samples". */
+const char *oq_trials_word(const oq_trials *t);
 
 /* Times sessions side by side: rounds in which each runs the same few samples, one after the other,
  * so that a busy moment of the machine hits all of them. Of each sample the least time counts. With

@@ -157,20 +157,8 @@ onq_code oq_tune_score(oq_tune *t, const oq_recipe *r, const oq_division *d, oq_
 static onq_code add_set(oq_tune *t, const char *path, const oq_trials *set, const size_t *places,
                         size_t n, oq_scoring *into, onq_error *err) {
     scorer x = {.t = t, .set = set, .into = *into, .to_the_end = true};
-    onq_code rc = ONQ_OK;
-    for (size_t i = 0; i < n && rc == ONQ_OK && path == NULL; i++) {
-        const oq_trial *y = &set->all.v[places[i]];
-        const oq_pair self = {.number = y->sample.number,
-                              .flt = y->outputs,
-                              .quantized = y->outputs,
-                              .n_quantized = set->n_outputs,
-                              .inputs = y->sample.inputs,
-                              .batch = oq_trial_batch(y),
-                              .labels = y->labels};
-        rc = oq_scoring_add(&x.into, &self, err);
-    }
-    if (path != NULL)
-        rc = judge(&x, path, places, n, err);
+    const onq_code rc = path != NULL ? judge(&x, path, places, n, err)
+                                     : oq_trials_score(set, NULL, NULL, places, n, &x.into, err);
     *into = x.into;
     close_scorer(&x);
     return rc;

@@ -40,7 +40,7 @@ typedef struct oq_unit_stage {
 /* ---- what there is ---- */
 
 onq_code oq_tune_find_units(oq_tune *t, oq_model *m, onq_error *err) {
-    const oq_unit_sizes sizes = {.sample = &t->choose->all.v[0].sample};
+    const oq_unit_sizes sizes = {.sample = &t->choose->steps.v[0].sample};
     bool *pays = NULL;
     t->units = (oq_units){0};
     OQ_TRY(oq_units_find(&t->units, t->arena, m, &sizes, err));

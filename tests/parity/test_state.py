@@ -347,6 +347,70 @@ def test_bench_along_texts(made, tmp_path):
     assert math.isclose(found[1]["language"]["perplexity"], math.exp(np.mean(loss)), rel_tol=1e-5)
 
 
+def rival(model, quantized, *more):
+    """What auto finds of a model that it is asked to beat, on all samples, and what it says of these."""
+    out = model.parent / "auto.onnx"
+    found = json.loads(onq("auto", "-i", model, "--improve", quantized, *more, "--allow", "dynamic", "-o", out,
+                           "--json").stdout)
+    given = [c for c in found["candidates"] if c["label"] == "the quantized model that was given"]
+    return given[0], found["samples"]
+
+
+def test_auto_judges_whole_signals(made, tmp_path):
+    """With the candidate's own states; a signal counts as kept if no step of it changes its class."""
+    n, steps_each, q = 40, 9, tmp_path / "q.onnx"
+    model, xs = made / "lstm.onnx", signals(n=n, seed=8)
+    data = store(tmp_path / "x.npz", xs)
+    onq("dynamic", "-i", model, "-o", q, "--op_types_to_quantize", "LSTM,MatMul")
+    steps, flt = sm.walk(model, xs, optimised=True)
+    _, free = sm.walk(q, xs, optimised=True)
+    s = sm.session(q, optimised=True)
+    forced = [s.run(None, x)[0] for x in steps]
+    targets = ["--target", "sqnr=1", "--target", "agreement=1", "--target", "sample_agreement=1"]
+    found, samples = rival(model, q, "--data", data, "--steps_axis", 0, *targets)
+    same = np.array([a.argmax() == b.argmax() for a, b in zip(flt, free)]).reshape(n, steps_each)
+    assert 0 < same.all(1).sum() < n
+    assert math.isclose(found["figure"]["sqnr"], sqnr(flt, free), abs_tol=0.01)
+    assert abs(sqnr(flt, free) - sqnr(flt, forced)) > 0.1
+    assert math.isclose(found["figure"]["agreement"], 100 * same.mean(), abs_tol=1e-6)
+    assert math.isclose(found["figure"]["sample_agreement"], 100 * same.all(1).mean(), abs_tol=1e-6)
+    assert (samples["given"], samples["used"], samples["steps"]) == (n, n, n * steps_each)
+    said = onq("auto", "-i", model, "--data", data, "--steps_axis", 0, "--limit", 9, "--allow", "dynamic", "-o",
+               tmp_path / "a.onnx").stdout
+    assert "9 sequences in 2 parts: each judges what the others calibrated" in said
+    assert "they have 81 steps; each candidate goes through them with its own states" in said
+
+
+def test_auto_follows_the_text_of_float(made, tmp_path):
+    """With --generate a candidate reads what float wrote, with its own cache; all of it counts for the perplexity."""
+    model, q, data = made / "decoder.onnx", tmp_path / "q.onnx", store_texts(tmp_path / "texts", texts())
+    onq("static", "-i", model, "--data", data, "-o", q)
+    steps, flt = sm.speak(model, [[t] for t in texts()], generate=5, optimised=True)
+    lines = [[s["input_ids"] for s in steps[k * 6:k * 6 + 6]] for k in range(5)]
+    _, free = sm.speak(q, lines, optimised=True)
+    kl, rise = [], []
+    for k in range(5):
+        p, r = (np.concatenate([log_softmax(x[0]) for x in v[k * 6:k * 6 + 6]]) for v in (flt, free))
+        ids = np.concatenate([x[0] for x in lines[k]])
+        kl += list((np.exp(p) * (p - r)).sum(-1))
+        rise += [p[j, ids[j + 1]] - r[j, ids[j + 1]] for j in range(len(ids) - 1)]
+    found, samples = rival(model, q, "--data", data, "--generate", 5, "--target", "kl=9", "--target",
+                           "perplexity_rise=90")
+    assert math.isclose(found["figure"]["kl"], np.mean(kl), rel_tol=1e-3)
+    assert math.isclose(found["figure"]["perplexity_rise"], 100 * math.expm1(np.mean(rise)), rel_tol=1e-3)
+    assert (samples["given"], samples["steps"]) == (5, 30)
+
+
+def test_auto_leaves_out_whole_sequences(made, tmp_path):
+    """What does not fit is counted in sequences, and none is cut."""
+    data = store(tmp_path / "x.npz", signals(n=200))
+    r = onq("auto", "-i", made / "lstm.onnx", "--data", data, "--steps_axis", 0, "--memory", "1m", "--allow",
+            "dynamic", "-o", tmp_path / "a.onnx", "--json")
+    samples = json.loads(r.stdout)["samples"]
+    assert samples["given"] == 200 and 1 < samples["used"] < 200 and samples["steps"] == 9 * samples["used"]
+    assert f"{200 - samples['used']} of 200 sequences do not fit in --memory" in r.stderr
+
+
 def test_debug_along(made, tmp_path):
     """The figures of bench; and of states only what a run adds, which a past that both share would hide."""
     model, data = made / "decoder.onnx", store_texts(tmp_path / "texts", texts())

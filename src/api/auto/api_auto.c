@@ -201,8 +201,8 @@ static onq_code fill(oq_auto *a, const oq_source_options *o, oq_session *flt, oq
 /* The labels of the samples, which come in their order. */
 static onq_code give_labels(oq_auto *a, oq_trials *set, onq_error *err) {
     uint64_t seen = 0, right = 0;
-    for (size_t i = 0; i < set->all.n; i++) {
-        oq_trial *x = &set->all.v[i];
+    for (size_t i = 0; i < set->steps.n; i++) {
+        oq_trial_step *x = &set->steps.v[i];
         x->labels = a->labels.v + seen;
         if (set->n_outputs == 0)
             return oq_fail(err, ONQ_E_INVALID, "labels need an output");
@@ -266,10 +266,10 @@ static onq_code fill_sets(oq_auto *a, oq_session *flt, onq_error *err) {
     OQ_TRY(fill(a, &o, flt, &a->choose, eval_data ? memory - memory / 4 : memory, err));
     OQ_TRY(fill_report(a, &o, flt, memory / 4, err));
     if (a->choose.left_out > 0)
-        oq_warn(a->job->env,
-                "%llu of %llu samples do not fit in --memory and are not used to choose",
+        oq_warn(a->job->env, "%llu of %llu %s do not fit in --memory and are not used to choose",
                 (unsigned long long)a->choose.left_out,
-                (unsigned long long)(a->choose.left_out + a->choose.all.n));
+                (unsigned long long)(a->choose.left_out + a->choose.all.n),
+                oq_trials_word(&a->choose));
     OQ_TRY(divide(a, err));
     return read_labels(a, err);
 }
@@ -278,9 +278,13 @@ static onq_code fill_sets(oq_auto *a, oq_session *flt, onq_error *err) {
 static onq_code open_samples(oq_auto *a, onq_error *err) {
     oq_session *flt = NULL;
     oq_session_options o;
-    OQ_TRY(oq_meaning_find(a->model, &a->job->arena, &a->meaning, err));
+    const oq_walker *walker = NULL;
+    OQ_TRY(oq_job_walker(a->job, a->model, &walker, err));
+    OQ_TRY(oq_meaning_find(a->model, walker != NULL ? &walker->roles : NULL, &a->job->arena,
+                           &a->meaning, err));
     oq_trials_init(&a->choose, &a->job->env->alloc, &a->meaning);
     oq_trials_init(&a->report, &a->job->env->alloc, &a->meaning);
+    a->choose.walker = a->report.walker = walker;
     OQ_TRY(oq_job_engine(a->job, &a->engine, err));
     OQ_TRY(oq_job_session(a->job, &o, err));
     a->tune.session = o;
@@ -297,7 +301,7 @@ static onq_code open_samples(oq_auto *a, onq_error *err) {
 /* A target over classes where no output is known to have them: those of the first output. */
 static onq_code check_classes(oq_auto *a, oq_metric metric, onq_error *err) {
     oq_meaning *m = &a->meaning;
-    const oq_datum *first = a->choose.n_outputs > 0 ? &a->choose.all.v[0].outputs[0] : NULL;
+    const oq_datum *first = a->choose.n_outputs > 0 ? &a->choose.steps.v[0].outputs[0] : NULL;
     if (metric == OQ_METRIC_NEIGHBOURS &&
         (first == NULL || oq_rows_of(first) == 0 || first->rank < 2 || first->rank > 3))
         return oq_fail(
@@ -314,7 +318,7 @@ static onq_code check_classes(oq_auto *a, oq_metric metric, onq_error *err) {
         return ONQ_OK;
     if (m->classes >= a->choose.n_outputs)
         m->classes = 0;
-    const oq_datum *d = a->choose.n_outputs > 0 ? &a->choose.all.v[0].outputs[m->classes] : NULL;
+    const oq_datum *d = a->choose.n_outputs > 0 ? &a->choose.steps.v[0].outputs[m->classes] : NULL;
     const bool numbers = d != NULL && m->why != NULL && d->count > 0 && oq_rows_of(d) == 0;
     if (d == NULL || (oq_rows_of(d) == 0 && (!numbers || metric > OQ_METRIC_SAMPLE_AGREEMENT)))
         return oq_fail(err, ONQ_E_INVALID,
@@ -338,20 +342,21 @@ static onq_code find_detector(oq_auto *a, onq_error *err) {
         needed |= a->tune.targets.v[i].metric == OQ_METRIC_DETECTIONS;
     if (!needed || a->meaning.language.is || a->meaning.n != set->n_outputs)
         return ONQ_OK;
-    const oq_datum **outputs = OQ_NEW_ARRAY(&a->job->arena, const oq_datum *, set->all.n + 1);
+    const oq_datum **outputs = OQ_NEW_ARRAY(&a->job->arena, const oq_datum *, set->steps.n + 1);
     OQ_TRY_ALLOC(outputs != NULL, err);
-    for (size_t i = 0; i < set->all.n; i++)
-        outputs[i] = set->all.v[i].outputs;
-    return oq_detector_find(&a->job->arena, outputs, set->all.n, &a->meaning, &a->meaning.detector,
-                            err);
+    for (size_t i = 0; i < set->steps.n; i++)
+        outputs[i] = set->steps.v[i].outputs;
+    return oq_detector_find(&a->job->arena, outputs, set->steps.n, &a->meaning,
+                            &a->meaning.detector, err);
 }
 
 static onq_code set_targets(oq_auto *a, onq_error *err) {
     oq_tune *t = &a->tune;
     OQ_TRY(find_detector(a, err));
     if (t->targets.n == 0) {
-        a->by_default = oq_meaning_target(&a->meaning, a->choose.all.v[0].outputs,
-                                          a->choose.n_outputs, oq_trial_batch(&a->choose.all.v[0]));
+        a->by_default =
+            oq_meaning_target(&a->meaning, a->choose.steps.v[0].outputs, a->choose.n_outputs,
+                              oq_trial_batch(&a->choose.steps.v[0]));
         const oq_target first = {a->by_default.metric, a->by_default.value};
         OQ_TRY_ALLOC(OQ_PUSH(&a->job->arena, &t->targets, first), err);
     }
@@ -489,8 +494,8 @@ static onq_code answer(oq_auto *a, onq_error *err) {
 /* Of all samples and of what float makes of them: of another model it is another one. */
 static uint64_t digest(const oq_trials *set) {
     uint64_t sum = 0;
-    for (size_t i = 0; i < set->all.n; i++) {
-        const oq_trial *x = &set->all.v[i];
+    for (size_t i = 0; i < set->steps.n; i++) {
+        const oq_trial_step *x = &set->steps.v[i];
         const oq_sample made = {.inputs = x->outputs, .n_inputs = set->n_outputs};
         sum = sum * UINT64_C(0x9e3779b97f4a7c15) + oq_sample_hash(&x->sample) +
               3 * oq_sample_hash(&made);

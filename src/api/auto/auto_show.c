@@ -215,6 +215,8 @@ static void samples_json(const oq_auto *a, oq_jw *w) {
     oq_jw_begin_object(w, "samples");
     oq_jw_uint(w, "given", a->choose.all.n + a->choose.left_out);
     oq_jw_uint(w, "used", a->choose.all.n);
+    if (a->choose.steps.n > a->choose.all.n) /* samples are sequences */
+        oq_jw_uint(w, "steps", a->choose.steps.n);
     oq_jw_uint(w, "parts", a->folds.apart ? (a->choose.all.n < 2 ? 1 : a->folds.n) : 0);
     oq_jw_uint(w, "judged", a->chosen->report.samples);
     oq_jw_uint(w, "eval_data", a->eval_data ? a->report.all.n : 0);
@@ -315,6 +317,7 @@ static void row_text(const oq_auto *a, const oq_candidate *c, oq_buf *b) {
 }
 
 static void target_text(const oq_auto *a, oq_buf *b) {
+    const char *word = oq_trials_word(&a->choose);
     oq_buf_adds(b, "target:");
     for (size_t i = 0; i < a->tune.targets.n; i++)
         oq_buf_addf(b, "%s %s=%g", i > 0 ? "," : "",
@@ -326,12 +329,18 @@ static void target_text(const oq_auto *a, oq_buf *b) {
                         : "");
     oq_buf_addc(b, '\n');
     if (!a->folds.apart)
-        oq_buf_adds(b, "one sample: it calibrates and judges, and nothing can be promised\n");
+        oq_buf_addf(b, "one %s: it calibrates and judges, and nothing can be promised\n",
+                    a->choose.steps.n > a->choose.all.n ? "sequence" : "sample");
     else if (a->folds.n > 1)
-        oq_buf_addf(b, "%zu samples in %zu parts: each judges what the others calibrated\n",
-                    a->choose.all.n, a->folds.n);
+        oq_buf_addf(b, "%zu %s in %zu parts: each judges what the others calibrated\n",
+                    a->choose.all.n, word, a->folds.n);
     else
-        oq_buf_addf(b, "%zu samples: one half judges what the other calibrated\n", a->choose.all.n);
+        oq_buf_addf(b, "%zu %s: one half judges what the other calibrated\n", a->choose.all.n,
+                    word);
+    if (a->choose.steps.n > a->choose.all.n && a->choose.walker->roles.carry.n > 0)
+        oq_buf_addf(b,
+                    "they have %zu steps; each candidate goes through them with its own states\n",
+                    a->choose.steps.n);
 }
 
 static void candidates_text(const oq_auto *a, oq_buf *b) {
@@ -352,7 +361,8 @@ static void candidates_text(const oq_auto *a, oq_buf *b) {
 /* What is certain of the one that is taken. */
 static void sure_text(const oq_auto *a, oq_buf *b) {
     const oq_score *s = &a->chosen->report;
-    oq_buf_addf(b, "on %" PRIu64 " samples %s: ", s->samples,
+    const oq_trials *set = a->eval_data ? &a->report : &a->choose;
+    oq_buf_addf(b, "on %" PRIu64 " %s %s: ", s->samples, oq_trials_word(set),
                 a->eval_data ? "of --eval_data" : "that did not calibrate");
     for (size_t i = 0; i < a->tune.targets.n; i++) {
         const oq_metric m = a->tune.targets.v[i].metric;
@@ -364,7 +374,7 @@ static void sure_text(const oq_auto *a, oq_buf *b) {
     }
     oq_buf_addc(b, '\n');
     if (s->n_worst > 0 && isfinite(s->worst_tenth))
-        oq_buf_addf(b, "the worst tenth of the samples: %.1f dB\n", s->worst_tenth);
+        oq_buf_addf(b, "the worst tenth of the %s: %.1f dB\n", oq_trials_word(set), s->worst_tenth);
     if (s->close_calls > 0)
         oq_buf_addf(b,
                     "%" PRIu64 " of %" PRIu64 " rows are close calls in float; %" PRIu64
@@ -421,8 +431,8 @@ static void verdict_text(const oq_auto *a, oq_buf *b) {
                     a->nearest->ms / a->tune.flt->ms);
     }
     if (a->needed > 0)
-        oq_buf_addf(b, "%zu samples are too few to promise it: about %" PRIu64 " would do\n",
-                    a->choose.all.n, a->needed);
+        oq_buf_addf(b, "%zu %s are too few to promise it: about %" PRIu64 " would do\n",
+                    a->choose.all.n, oq_trials_word(&a->choose), a->needed);
 }
 
 void oq_auto_text(const oq_auto *a) {

@@ -19,10 +19,10 @@ static bool same_inputs(const oq_session *a, const oq_session *b) {
 static onq_code clock_sessions(oq_trials *t, const oq_sample *sample, oq_session **both, double *ms,
                                onq_error *err) {
     const oq_clocking c = {.sessions = both, .ms = ms, .n = 2, .seconds = CLOCKED};
-    const oq_trial one = {.sample = *sample};
+    const oq_trial_step one = {.sample = *sample};
     if (!same_inputs(both[0], both[1]))
         return ONQ_OK;
-    OQ_TRY_ALLOC(OQ_PUSH(&t->arena, &t->all, one), err);
+    OQ_TRY_ALLOC(OQ_PUSH(&t->arena, &t->steps, one), err);
     return oq_trials_clock(t, &c, err);
 }
 

@@ -228,7 +228,7 @@ static onq_code find_classes(look *l, onq_error *err) {
     oq_meaning meaning;
     double sum = 0;
     uint64_t rows = 0;
-    OQ_TRY(oq_meaning_find(q->model, &q->job->arena, &meaning, err));
+    OQ_TRY(oq_meaning_find(q->model, q->record.roles, &q->job->arena, &meaning, err));
     const bool classes = meaning.why != NULL && meaning.classes == 0;
     for (size_t i = 0; i < q->record.runs.n && classes; i++) {
         const oq_record_run *run = &q->record.runs.v[i];

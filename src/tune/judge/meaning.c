@@ -153,22 +153,25 @@ bool oq_meaning_is_state(const oq_meaning *m, size_t output) {
     return m->states != NULL && output < m->n && m->states[output];
 }
 
-onq_code oq_meaning_find(oq_model *m, oq_arena *a, oq_meaning *out, onq_error *err) {
+onq_code oq_meaning_find(oq_model *m, const oq_roles *roles, oq_arena *a, oq_meaning *out,
+                         onq_error *err) {
     oq_index ix;
     oq_ios ins, outs;
-    oq_roles roles;
+    oq_roles found;
     oq_graph *g = m->proto->graph;
     oq_link *v = OQ_NEW_ARRAY(a, oq_link, g->output.n + 1);
     OQ_TRY_ALLOC(v != NULL, err);
     OQ_TRY(oq_index_build(&ix, a, g, NULL, err));
     OQ_TRY(oq_model_inputs(m, a, &ins, err));
     OQ_TRY(oq_model_outputs(m, a, &outs, err));
-    OQ_TRY(oq_roles_find(a, &ins, &outs, &roles, err));
+    OQ_TRY(oq_roles_find(a, &ins, &outs, &found, err));
+    if (roles == NULL)
+        roles = &found;
     *out = (oq_meaning){.links = v,
                         .n = g->output.n,
                         .classes = g->output.n,
-                        .states = roles.n_states < outs.n ? roles.states : NULL,
-                        .language = roles.language};
+                        .states = roles->n_states < outs.n ? roles->states : NULL,
+                        .language = roles->language};
     for (size_t i = 0; i < g->output.n; i++) {
         bool alone = false;
         const char *why = find_link(&ix, last_node(&ix, g->output.v[i]->name), &v[i], &alone);
@@ -178,8 +181,8 @@ onq_code oq_meaning_find(oq_model *m, oq_arena *a, oq_meaning *out, onq_error *e
         out->why = why;
         out->scores_alone = alone;
     }
-    if (roles.language.is) {
-        out->classes = roles.language.logits;
+    if (roles->language.is) {
+        out->classes = roles->language.logits;
         out->why = "this is a language model";
         out->scores_alone = false;
     }

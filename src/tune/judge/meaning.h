@@ -50,9 +50,10 @@ typedef struct oq_meaning {
 } oq_meaning;
 
 /* Classes come after a Softmax or LogSoftmax, also where it is written out (Exp, ReduceSum, Div),
- * come from a linear operator, or from one with a Sigmoid, or are numbers from an ArgMax. In the
- * arena. */
-onq_code oq_meaning_find(oq_model *m, oq_arena *a, oq_meaning *out, onq_error *err);
+ * come from a linear operator, or from one with a Sigmoid, or are numbers from an ArgMax. `roles` may
+ * be NULL: then names tell which outputs are states. In the arena. */
+onq_code oq_meaning_find(oq_model *m, const oq_roles *roles, oq_arena *a, oq_meaning *out,
+                         onq_error *err);
 
 bool oq_meaning_is_state(const oq_meaning *m, size_t output);
 

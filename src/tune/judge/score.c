@@ -112,7 +112,8 @@ onq_code oq_scoring_init(oq_scoring *s, oq_arena *a, const oq_meaning *meaning, 
     *s = (oq_scoring){
         .meaning = meaning, .arena = a, .n_outputs = n_outputs, .neighbours = {.arena = a}};
     s->sums = OQ_NEW_ARRAY(a, oq_score_sum, n_outputs + 1);
-    return s->sums != NULL ? ONQ_OK : oq_fail_nomem(err);
+    s->own = OQ_NEW_ARRAY(a, oq_agree, n_outputs + 1);
+    return s->sums != NULL && s->own != NULL ? ONQ_OK : oq_fail_nomem(err);
 }
 
 static void add_linked(oq_score_sum *s, oq_link link, const oq_datum *a, const oq_datum *b) {
@@ -127,13 +128,13 @@ static void add_linked(oq_score_sum *s, oq_link link, const oq_datum *a, const o
 static void add_output(oq_scoring *s, size_t k, const oq_datum *a, const oq_datum *b,
                        oq_sample_score *v) {
     oq_score_sum *sum = &s->sums[k];
-    oq_agree own = {0};
-    oq_agree_add(&own, a, b);
+    oq_agree *own = &s->own[k];
+    oq_agree_add(own, a, b);
     oq_agree_add(&sum->raw, a, b);
     add_linked(sum, s->meaning->links[k], a, b);
-    v->signal[k] = own.aa;
-    v->noise[k] = isnan(own.noise) ? INFINITY : own.noise;
-    v->angle[k] = isnan(own.noise) ? 2 : 1 - oq_agree_cosine(&own);
+    v->signal[k] = own->aa;
+    v->noise[k] = isnan(own->noise) ? INFINITY : own->noise;
+    v->angle[k] = isnan(own->noise) ? 2 : 1 - oq_agree_cosine(own);
 }
 
 /* The classes of an output of scores. */
@@ -141,9 +142,12 @@ static onq_code add_rows(oq_scoring *s, const oq_pair *x, const oq_datum *a, con
                          oq_sample_score *v, onq_error *err) {
     const oq_link link = s->meaning->links[a - x->flt];
     const uint64_t rows = oq_rows_of(a), n = rows > 0 ? a->count / rows : 0;
-    v->sequences = rows > 0 ? oq_sequences_of(a, x->batch) : 0;
-    const uint64_t each = v->sequences > 0 ? rows / v->sequences : 0;
-    bool broken = false;
+    const bool steps = x->follows || x->next != NULL;
+    const uint64_t sequences = rows == 0 ? 0 : steps ? 1 : oq_sequences_of(a, x->batch);
+    const uint64_t each = sequences > 0 ? rows / sequences : 0;
+    bool broken = steps && v->broken > 0;
+    v->broken = 0;
+    v->sequences = sequences > 0 ? sequences : v->sequences;
     for (uint64_t r = 0; r < rows; r++) {
         const uint64_t top = oq_datum_top(a, r * n, n);
         const bool flip = oq_datum_top(b, r * n, n) != top;
@@ -159,14 +163,14 @@ static onq_code add_rows(oq_scoring *s, const oq_pair *x, const oq_datum *a, con
             broken = false;
         }
     }
-    v->rows = rows;
+    v->rows += rows;
     return ONQ_OK;
 }
 
 static void add_numbers(const oq_datum *a, const oq_datum *b, oq_sample_score *v) {
     for (uint64_t i = 0; i < a->count; i++)
         v->flips += oq_raw_get_int(a->dtype, a->data, i) != oq_raw_get_int(b->dtype, b->data, i);
-    v->rows = a->count;
+    v->rows += a->count;
     v->sequences = 1;
     v->broken = v->flips > 0;
 }
@@ -180,15 +184,17 @@ static void add_mask(const oq_datum *a, const oq_datum *b, oq_sample_score *v) {
 }
 
 /* The input at this place, or NULL. */
-static const oq_datum *input_at(const oq_pair *x, size_t at) {
-    return x->inputs != NULL && at != OQ_NOWHERE ? &x->inputs[at] : NULL;
+static const oq_datum *input_at(const oq_datum *inputs, size_t at) {
+    return inputs != NULL && at != OQ_NOWHERE ? &inputs[at] : NULL;
 }
 
 static void add_text(const oq_scoring *s, const oq_pair *x, const oq_datum *a, const oq_datum *b,
                      oq_sample_score *v) {
     const oq_meaning *m = s->meaning;
-    const oq_lm_text text = {.ids = m->language.causal ? input_at(x, m->language.ids) : NULL,
-                             .mask = m->language.is ? input_at(x, m->language.mask) : NULL};
+    const oq_lm_text text = {
+        .ids = m->language.causal ? input_at(x->inputs, m->language.ids) : NULL,
+        .mask = m->language.is ? input_at(x->inputs, m->language.mask) : NULL,
+        .next = m->language.causal ? input_at(x->next, m->language.ids) : NULL};
     if (m->wanted[OQ_METRIC_KL] || m->wanted[OQ_METRIC_PERPLEXITY_RISE])
         oq_lm_add(&v->text, &text, a, b);
 }
@@ -239,36 +245,72 @@ static void add_other_rows(oq_scoring *s, size_t k, const oq_datum *a, oq_sample
     v->angle[k] = 1;
 }
 
-onq_code oq_scoring_add(oq_scoring *s, const oq_pair *x, onq_error *err) {
+static void add_outputs(oq_scoring *s, const oq_pair *x, oq_sample_score *v) {
     const oq_meaning *m = s->meaning;
-    double *sums = OQ_NEW_ARRAY(s->arena, double, 3 * s->n_outputs + 1);
-    oq_sample_score v = {.number = x->number, .fold = s->fold, .first_row = s->margins.n};
-    OQ_TRY_ALLOC(sums != NULL, err);
-    v.signal = sums;
-    v.noise = sums + s->n_outputs;
-    v.angle = sums + 2 * s->n_outputs;
     for (size_t k = 0; k < s->n_outputs; k++)
-        if (k < x->n_quantized && has_other_rows(m, &x->flt[k], &x->quantized[k], k))
-            add_other_rows(s, k, &x->flt[k], &v);
+        if (oq_meaning_is_state(m, k))
+            continue;
+        else if (k < x->n_quantized && has_other_rows(m, &x->flt[k], &x->quantized[k], k))
+            add_other_rows(s, k, &x->flt[k], v);
         else if (k >= x->n_quantized || !same_shape(&x->flt[k], &x->quantized[k]))
             s->sums[k].raw.differs = true;
-        else if (is_real(&x->flt[k]) && !oq_meaning_is_state(m, k))
-            add_output(s, k, &x->flt[k], &x->quantized[k], &v);
-    OQ_TRY(judge_classes(s, x, &v, err));
-    if (m->wanted[OQ_METRIC_IOU] && x->n_quantized > 0 && s->n_outputs > 0 && is_real(&x->flt[0]) &&
+        else if (is_real(&x->flt[k]))
+            add_output(s, k, &x->flt[k], &x->quantized[k], v);
+}
+
+static onq_code add_detections(const oq_scoring *s, const oq_pair *x, oq_sample_score *v,
+                               onq_error *err) {
+    oq_detected d = {0};
+    OQ_TRY(oq_detect_compare(s->meaning->detector, x->flt, x->quantized, s->n_outputs,
+                             s->arena->alloc, &d, err));
+    v->detected.flt += d.flt;
+    v->detected.both += d.both;
+    v->detected.apart += d.apart;
+    return ONQ_OK;
+}
+
+/* What is looked at only where a target asks for it. */
+static onq_code add_wanted(oq_scoring *s, const oq_pair *x, oq_sample_score *v, onq_error *err) {
+    const oq_meaning *m = s->meaning;
+    const bool any = x->n_quantized > 0 && s->n_outputs > 0;
+    if (m->wanted[OQ_METRIC_IOU] && any && is_real(&x->flt[0]) &&
         same_shape(&x->flt[0], &x->quantized[0]))
-        add_mask(&x->flt[0], &x->quantized[0], &v);
-    if (m->wanted[OQ_METRIC_NEIGHBOURS] && x->n_quantized > 0 && s->n_outputs > 0) {
-        oq_neighbours *near = &s->neighbours;
-        v.first_embedding = near->width > 0 ? near->flt.n / near->width : 0;
-        OQ_TRY(oq_neighbours_add(near, &x->flt[0], &x->quantized[0], &v.embeddings, err));
+        add_mask(&x->flt[0], &x->quantized[0], v);
+    if (m->wanted[OQ_METRIC_NEIGHBOURS] && any) {
+        uint64_t n = 0;
+        OQ_TRY(oq_neighbours_add(&s->neighbours, &x->flt[0], &x->quantized[0], &n, err));
+        v->embeddings += n;
     }
     if (m->wanted[OQ_METRIC_DETECTIONS] && m->detector != NULL && x->n_quantized >= s->n_outputs)
-        OQ_TRY(oq_detect_compare(m->detector, x->flt, x->quantized, s->n_outputs, s->arena->alloc,
-                                 &v.detected, err));
-    if (x->labels != NULL && x->n_quantized > 0 && s->n_outputs > 0)
-        count_right(&x->flt[0], &x->quantized[0], x->labels, &v);
-    return OQ_PUSH(s->arena, &s->all, v) ? ONQ_OK : oq_fail_nomem(err);
+        OQ_TRY(add_detections(s, x, v, err));
+    if (x->labels != NULL && any)
+        count_right(&x->flt[0], &x->quantized[0], x->labels, v);
+    return ONQ_OK;
+}
+
+static onq_code begin_sample(oq_scoring *s, const oq_pair *x, onq_error *err) {
+    const oq_neighbours *near = &s->neighbours;
+    double *sums = OQ_NEW_ARRAY(s->arena, double, 3 * s->n_outputs + 1);
+    const oq_sample_score v = {.number = x->number,
+                               .fold = s->fold,
+                               .signal = sums,
+                               .noise = sums + s->n_outputs,
+                               .angle = sums + 2 * s->n_outputs,
+                               .first_row = s->margins.n,
+                               .first_embedding = near->width > 0 ? near->flt.n / near->width : 0};
+    OQ_TRY_ALLOC(sums != NULL && OQ_PUSH(s->arena, &s->all, v), err);
+    memset(s->own, 0, (s->n_outputs + 1) * sizeof *s->own);
+    return ONQ_OK;
+}
+
+onq_code oq_scoring_add(oq_scoring *s, const oq_pair *x, onq_error *err) {
+    if (!x->follows)
+        OQ_TRY(begin_sample(s, x, err));
+    assert(s->all.n > 0);
+    oq_sample_score *v = &s->all.v[s->all.n - 1];
+    add_outputs(s, x, v);
+    OQ_TRY(judge_classes(s, x, v, err));
+    return add_wanted(s, x, v, err);
 }
 
 /* ---- figures ---- */

@@ -56,13 +56,14 @@ typedef struct oq_score_sum {
     double signal, noise; /* before the link */
 } oq_score_sum;
 
-/* What one sample showed. */
+/* What one sample showed, all steps of it where it is a sequence. */
 typedef struct oq_sample_score {
     uint64_t number;
     unsigned fold;
     double *signal, *noise, *angle; /* of each output; the angle is 1 - cosine */
     uint64_t rows, flips;
-    uint64_t sequences, broken; /* a sequence is broken when one of its rows has another class */
+    uint64_t sequences, broken; /* a sequence is broken when one of its rows has another class; the
+                                 * steps of a model with states are one */
     uint64_t first_row;         /* in margins */
     uint64_t embeddings, first_embedding;
     double mask_any, mask_apart;
@@ -75,6 +76,7 @@ typedef struct oq_scoring {
     const oq_meaning *meaning;
     oq_arena *arena;
     oq_score_sum *sums; /* one for each output */
+    oq_agree *own;      /* of the sample that was added last */
     size_t n_outputs;
     unsigned fold; /* of the samples that are added next */
     OQ_VEC(oq_sample_score) all;
@@ -86,16 +88,19 @@ typedef struct oq_scoring {
 onq_code oq_scoring_init(oq_scoring *s, oq_arena *a, const oq_meaning *meaning, size_t n_outputs,
                          onq_error *err);
 
+/* A sample, or a step of one. */
 typedef struct oq_pair {
     uint64_t number;           /* of the sample */
+    bool follows;              /* the step that was added before it */
     const oq_datum *flt;       /* float's outputs */
     const oq_datum *quantized; /* the candidate's */
     size_t n_quantized;
     const oq_datum *inputs; /* of the sample; NULL: not known */
+    const oq_datum *next;   /* those of the step that follows; NULL: none does */
     int64_t batch;          /* along the first axis of its first input; 0: not known */
     const int64_t *labels;  /* the classes of the rows, or NULL */
 } oq_pair;
-/* One sample; ONQ_E_NOMEM. */
+/* ONQ_E_NOMEM. */
 onq_code oq_scoring_add(oq_scoring *s, const oq_pair *x, onq_error *err);
 /* The figures of all that was added; ONQ_E_NOMEM. */
 onq_code oq_scoring_end(const oq_scoring *s, oq_score *out, onq_error *err);

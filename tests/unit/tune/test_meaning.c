@@ -69,7 +69,7 @@ static void outputs(void **state) {
         for (size_t k = 0; x->nodes[k][0] != NULL; k++)
             bm_node(&b, x->nodes[k][0], "", x->nodes[k][1], x->nodes[k][2], x->nodes[k][3]);
         bm_output(&b, "y", OQ_FLOAT, "1,3");
-        assert_ok(oq_meaning_find(b.m, b.a, &m, &err), err);
+        assert_ok(oq_meaning_find(b.m, NULL, b.a, &m, &err), err);
         assert_int_equal(m.links[0], x->link);
         assert_int_equal(m.classes, x->why != NULL ? 0 : 1);
         if (x->why != NULL)
