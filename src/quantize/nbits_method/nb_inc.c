@@ -17,18 +17,24 @@
 
 #define MAGIC64 6755399441055744.0 /* 1.5 * 2^52: adding it rounds to integers, halves to even */
 #define MAGIC32 12582912.0f
-#define LANES   16 /* columns that k_quant works on at a time */
+#define LANES   8 /* columns that k_quant works on at a time */
 #define STEPS   20
 #define DEPTH   64 /* halvings of any number of rows */
 
-OQ_NB_INLINE void round_column(const oq_nb_task *t, oq_nb_panel *p, size_t c) {
-    const double scale = p->scale[c], zero = (double)p->zero[c];
-    const double most = (double)((1u << t->bits) - 1);
+/* Columns from c on. */
+OQ_NB_INLINE void round_columns(const oq_nb_task *t, oq_nb_panel *p, size_t c, size_t n) {
+    const double most = (double)((1u << t->bits) - 1), *scale = p->scale + c;
+    const float *zero = p->zero + c;
     for (size_t r = 0; r < p->rows; r++) {
-        double v = (double)p->x[r * p->stride + c] / scale + zero;
-        v = v > 0.0 ? v : 0.0;
-        v = v < most ? v : most;
-        p->q[r * OQ_NB_TILE + c] = (uint8_t)(int32_t)((v + MAGIC64) - MAGIC64);
+        const float *x = p->x + r * p->stride + c;
+        uint8_t *q = p->q + r * OQ_NB_TILE + c;
+#pragma omp simd
+        for (size_t i = 0; i < n; i++) {
+            double v = (double)x[i] / scale[i] + (double)zero[i];
+            v = v > 0.0 ? v : 0.0;
+            v = v < most ? v : most;
+            q[i] = (uint8_t)(int32_t)((v + MAGIC64) - MAGIC64);
+        }
     }
 }
 
@@ -65,8 +71,8 @@ OQ_NB_INLINE void rtn_body(const oq_nb_task *t, oq_nb_panel *p, void *ctx OQ_UNU
             hi = v > hi ? v : hi;
         }
         rtn_params(t, p, c, lo, hi);
-        round_column(t, p, c);
     }
+    round_columns(t, p, 0, p->cols);
 }
 
 OQ_NB_PANEL(rtn, rtn_body)
@@ -77,170 +83,167 @@ onq_code oq_nb_rtn(const oq_nb_task *t, const oq_nb_sink *s, onq_error *err) {
 
 /* ---- k_quant ---- */
 
+/* One value of each column. */
+typedef float vec __attribute__((vector_size(LANES * sizeof(float)), aligned(4)));
+typedef int32_t ivec __attribute__((vector_size(LANES * sizeof(float)), aligned(4)));
+
 /* LANES columns of a panel. */
 typedef struct lanes {
-    const oq_nb_task *t;
     size_t rows;
     bool pairwise;
     float most;
-    float *x, *w, *q, *tmp; /* rows of LANES: values, their weights, integers, room */
-    float lo[LANES], hi[LANES], scale[LANES], best[LANES], sum_w[LANES], sum_x[LANES];
+    vec *x, *w, *q; /* rows: values, their weights, integers */
+    vec lo, hi, scale, best, sum_w, sum_x;
+    vec tried, least; /* scale * q + least is what is tried */
 } lanes;
 
-/* numpy's pairwise sum of at most 128 rows. */
-OQ_NB_INLINE void sum_some(const float *x, size_t rows, float *restrict out) {
-    float r[8][LANES];
-    size_t i = 8;
-    if (rows < 8) {
-        for (size_t c = 0; c < LANES; c++)
-            out[c] = -0.0f;
-        for (i = 0; i < rows; i++)
-            for (size_t c = 0; c < LANES; c++)
-                out[c] += x[i * LANES + c];
-        return;
+/* What sums are taken of. */
+typedef enum term { SQUARE, WEIGHT, WEIGHTED, INTEGER, INTEGER_SQUARE, PRODUCT, ERROR } term;
+
+OQ_NB_INLINE void add_term(const lanes *k, term what, size_t i, vec *to) {
+    if (what == SQUARE)
+        *to += k->x[i] * k->x[i];
+    else if (what == WEIGHT)
+        *to += k->w[i];
+    else if (what == WEIGHTED)
+        *to += k->w[i] * k->x[i];
+    else if (what == INTEGER)
+        *to += k->w[i] * k->q[i];
+    else if (what == INTEGER_SQUARE)
+        *to += (k->w[i] * k->q[i]) * k->q[i];
+    else if (what == PRODUCT)
+        *to += (k->w[i] * k->q[i]) * k->x[i];
+    else {
+        const vec d = k->tried * k->q[i] + k->least - k->x[i];
+        *to += k->w[i] * (d * d);
     }
-    memcpy(r, x, sizeof r);
-    for (; i < rows - rows % 8; i += 8)
+}
+
+OQ_NB_INLINE void choose(const ivec *mask, const vec *a, vec *to) {
+    *to = (vec)((*mask & (ivec)*a) | (~*mask & (ivec)*to));
+}
+
+/* numpy's pairwise sum of at most 128 rows. It begins with -0, which changes nothing. */
+OQ_NB_INLINE void sum_some(const lanes *k, term what, size_t from, size_t rows, vec *out) {
+    vec r[8];
+    const size_t whole = rows < 8 ? 0 : rows - rows % 8;
+    for (size_t j = 0; j < 8; j++)
+        r[j] = -(vec){0};
+    for (size_t i = 0; i < whole; i += 8)
+#pragma GCC unroll 8
         for (size_t j = 0; j < 8; j++)
-            for (size_t c = 0; c < LANES; c++)
-                r[j][c] += x[(i + j) * LANES + c];
-    for (size_t c = 0; c < LANES; c++)
-        out[c] = ((r[0][c] + r[1][c]) + (r[2][c] + r[3][c])) +
-                 ((r[4][c] + r[5][c]) + (r[6][c] + r[7][c]));
-    for (; i < rows; i++)
-        for (size_t c = 0; c < LANES; c++)
-            out[c] += x[i * LANES + c];
+            add_term(k, what, from + i + j, &r[j]);
+    *out = whole == 0 ? r[0] : ((r[0] + r[1]) + (r[2] + r[3])) + ((r[4] + r[5]) + (r[6] + r[7]));
+    for (size_t i = whole; i < rows; i++)
+        add_term(k, what, from + i, out);
 }
 
 /* More rows are halved until they are 128 or less, the halves' sums are added. `todo` has ranges
  * that wait; one of no rows means: add the last two sums. */
-OQ_NB_INLINE void sum_pairwise(const float *x, size_t rows, float *out) {
+OQ_NB_INLINE void sum_pairwise(const lanes *k, term what, vec *out) {
     struct range {
         size_t from, rows;
     } todo[2 * DEPTH];
-    float done[DEPTH][LANES];
+    vec done[DEPTH];
     size_t n_todo = 0, n_done = 0;
-    if (rows <= 128) {
-        sum_some(x, rows, out);
-        return;
-    }
-    todo[n_todo++] = (struct range){0, rows};
+    todo[n_todo++] = (struct range){0, k->rows};
     while (n_todo > 0) {
         const struct range r = todo[--n_todo];
         const size_t half = r.rows / 2 - (r.rows / 2) % 8;
         if (r.rows == 0) {
             n_done--;
-            for (size_t c = 0; c < LANES; c++)
-                done[n_done - 1][c] += done[n_done][c];
+            done[n_done - 1] += done[n_done];
         } else if (r.rows <= 128) {
-            sum_some(x + r.from * LANES, r.rows, done[n_done++]);
+            sum_some(k, what, r.from, r.rows, &done[n_done++]);
         } else {
             todo[n_todo++] = (struct range){0, 0};
             todo[n_todo++] = (struct range){r.from + half, r.rows - half};
             todo[n_todo++] = (struct range){r.from, half};
         }
     }
-    memcpy(out, done[0], sizeof done[0]);
+    *out = done[0];
 }
 
-OQ_NB_INLINE void sum_rows(const lanes *k, const float *x, float *out) {
-    if (k->pairwise) {
-        sum_pairwise(x, k->rows, out);
-        return;
+OQ_NB_INLINE void sum_rows(const lanes *k, term what, vec *out) {
+    if (k->pairwise && k->rows <= 128) {
+        sum_some(k, what, 0, k->rows, out);
+    } else if (k->pairwise) {
+        sum_pairwise(k, what, out);
+    } else {
+        vec sum = -(vec){0};
+        for (size_t i = 0; i < k->rows; i++)
+            add_term(k, what, i, &sum);
+        *out = sum;
     }
-    memcpy(out, x, LANES * sizeof *out);
-    for (size_t i = 1; i < k->rows; i++)
-        for (size_t c = 0; c < LANES; c++)
-            out[c] += x[i * LANES + c];
 }
 
 /* The values' weights (their size and the root of their mean square) and first sums. */
 OQ_NB_INLINE void begin_lanes(lanes *k) {
-    const size_t n = k->rows * LANES;
-    float mean[LANES];
-    for (size_t i = 0; i < n; i++)
-        k->tmp[i] = k->x[i] * k->x[i];
-    sum_rows(k, k->tmp, mean);
-    for (size_t c = 0; c < LANES; c++) {
+    vec mean, lo = k->x[0], hi = k->x[0];
+    sum_rows(k, SQUARE, &mean);
+    for (size_t c = 0; c < LANES; c++)
         mean[c] = sqrtf(mean[c] / (float)k->rows);
-        k->lo[c] = k->hi[c] = k->x[c];
+    for (size_t i = 0; i < k->rows; i++) {
+        const vec v = k->x[i];
+        const ivec less = v<lo, more = v> hi;
+        k->w[i] = mean + (vec)((ivec)v & INT32_MAX);
+        choose(&less, &v, &lo);
+        choose(&more, &v, &hi);
     }
-    for (size_t i = 0; i < n; i += LANES)
-        for (size_t c = 0; c < LANES; c++) {
-            const float v = k->x[i + c];
-            k->w[i + c] = mean[c] + fabsf(v);
-            k->lo[c] = v < k->lo[c] ? v : k->lo[c];
-            k->hi[c] = v > k->hi[c] ? v : k->hi[c];
-        }
-    sum_rows(k, k->w, k->sum_w);
-    for (size_t i = 0; i < n; i++)
-        k->tmp[i] = k->w[i] * k->x[i];
-    sum_rows(k, k->tmp, k->sum_x);
+    k->lo = lo;
+    k->hi = hi;
+    sum_rows(k, WEIGHT, &k->sum_w);
+    sum_rows(k, WEIGHTED, &k->sum_x);
 }
 
-OQ_NB_INLINE void round_lanes(lanes *k, const float *factor) {
-    for (size_t i = 0; i < k->rows * LANES; i += LANES)
-        for (size_t c = 0; c < LANES; c++) {
-            float v = factor[c] * (k->x[i + c] - k->lo[c]);
-            v = v > 0.0f ? v : 0.0f;
-            v = v < k->most ? v : k->most;
-            k->q[i + c] = (v + MAGIC32) - MAGIC32;
-        }
-}
-
-/* The weighted error of scale * q + least. */
-OQ_NB_INLINE void measure_lanes(lanes *k, const float *scale, const float *least, float *out) {
-    for (size_t i = 0; i < k->rows * LANES; i += LANES)
-        for (size_t c = 0; c < LANES; c++) {
-            const float d = scale[c] * k->q[i + c] + least[c] - k->x[i + c];
-            k->tmp[i + c] = k->w[i + c] * (d * d);
-        }
-    sum_rows(k, k->tmp, out);
+OQ_NB_INLINE void round_lanes(lanes *k, const vec *by) {
+    const vec lo = k->lo, factor = *by, most = (vec){0} + k->most;
+    for (size_t i = 0; i < k->rows; i++) {
+        vec v = factor * (k->x[i] - lo);
+        v = (vec)((ivec)v & (v > 0.0f));
+        const ivec over = ~(v < most);
+        choose(&over, &most, &v);
+        k->q[i] = (v + MAGIC32) - MAGIC32;
+    }
 }
 
 /* The line through the values that suits the integers k->q best. */
-OQ_NB_INLINE void fit_lanes(lanes *k, float *scale, float *least) {
-    const size_t n = k->rows * LANES;
-    float sum_l[LANES], sum_l2[LANES], sum_xl[LANES];
-    for (size_t i = 0; i < n; i++)
-        k->tmp[i] = k->w[i] * k->q[i];
-    sum_rows(k, k->tmp, sum_l);
-    for (size_t i = 0; i < n; i++)
-        k->tmp[i] = (k->w[i] * k->q[i]) * k->q[i];
-    sum_rows(k, k->tmp, sum_l2);
-    for (size_t i = 0; i < n; i++)
-        k->tmp[i] = (k->w[i] * k->q[i]) * k->x[i];
-    sum_rows(k, k->tmp, sum_xl);
-    for (size_t c = 0; c < LANES; c++) {
-        const float d = k->sum_w[c] * sum_l2[c] - sum_l[c] * sum_l[c];
-        scale[c] = (k->sum_w[c] * sum_xl[c] - k->sum_x[c] * sum_l[c]) / d;
-        least[c] = (sum_l2[c] * k->sum_x[c] - sum_l[c] * sum_xl[c]) / d;
-    }
+OQ_NB_INLINE void fit_lanes(lanes *k) {
+    vec sum_l, sum_l2, sum_xl;
+    sum_rows(k, INTEGER, &sum_l);
+    sum_rows(k, INTEGER_SQUARE, &sum_l2);
+    sum_rows(k, PRODUCT, &sum_xl);
+    const vec d = k->sum_w * sum_l2 - sum_l * sum_l;
+    k->tried = (k->sum_w * sum_xl - k->sum_x * sum_l) / d;
+    k->least = (sum_l2 * k->sum_x - sum_l * sum_xl) / d;
+}
+
+/* What makes the range of each column `most` integers wide. */
+OQ_NB_INLINE void factor_of(const lanes *k, float most, vec *out) {
+    const ivec wide = k->lo != k->hi;
+    const vec factor = most / (k->hi - k->lo);
+    *out = (vec){0} + 1.0f;
+    choose(&wide, &factor, out);
 }
 
 /* Tries scales around the plain one. As in the reference the range's lower end moves with what is
  * found, and the next try starts from there. */
 OQ_NB_INLINE void search_lanes(lanes *k) {
-    float factor[LANES], scale[LANES], least[LANES], error[LANES];
-    for (size_t c = 0; c < LANES; c++) {
-        factor[c] = k->lo[c] != k->hi[c] ? k->most / (k->hi[c] - k->lo[c]) : 1.0f;
-        k->scale[c] = 1.0f / factor[c];
-    }
-    round_lanes(k, factor);
-    measure_lanes(k, k->scale, k->lo, k->best);
+    vec factor, error;
+    factor_of(k, k->most, &factor);
+    k->scale = k->tried = 1.0f / factor;
+    k->least = k->lo;
+    round_lanes(k, &factor);
+    sum_rows(k, ERROR, &k->best);
     for (int step = 0; step < STEPS; step++) {
-        const float most = (float)(-1.0 + 0.1 * step + (double)k->most);
-        for (size_t c = 0; c < LANES; c++)
-            factor[c] = k->lo[c] != k->hi[c] ? most / (k->hi[c] - k->lo[c]) : 1.0f;
-        round_lanes(k, factor);
-        fit_lanes(k, scale, least);
-        measure_lanes(k, scale, least, error);
-        for (size_t c = 0; c < LANES; c++)
-            if (error[c] < k->best[c]) {
-                k->best[c] = error[c];
-                k->scale[c] = scale[c];
-                k->lo[c] = least[c];
-            }
+        factor_of(k, (float)(-1.0 + 0.1 * step + (double)k->most), &factor);
+        round_lanes(k, &factor);
+        fit_lanes(k);
+        sum_rows(k, ERROR, &error);
+        const ivec better = error < k->best;
+        choose(&better, &error, &k->best);
+        choose(&better, &k->tried, &k->scale);
+        choose(&better, &k->least, &k->lo);
     }
 }
 
@@ -249,33 +252,32 @@ OQ_NB_INLINE void k_quant_body(const oq_nb_task *t, oq_nb_panel *p, void *ctx) {
     k->rows = p->rows;
     for (size_t c0 = 0; c0 < p->cols; c0 += LANES) {
         const size_t n = p->cols - c0 < LANES ? p->cols - c0 : LANES;
-        for (size_t r = 0; r < p->rows; r++)
-            for (size_t c = 0; c < LANES; c++)
-                k->x[r * LANES + c] = c < n ? p->x[r * p->stride + c0 + c] : 0.0f;
+        for (size_t r = 0; r < p->rows; r++) {
+            k->x[r] = (vec){0};
+            memcpy(&k->x[r], p->x + r * p->stride + c0, n * sizeof(float));
+        }
         begin_lanes(k);
         search_lanes(k);
         for (size_t c = 0; c < n; c++) {
             const float zero = nearbyintf(-k->lo[c] / k->scale[c]);
             p->zero[c0 + c] = zero > 0.0f ? (zero < k->most ? zero : k->most) : 0.0f;
             p->scale[c0 + c] = (double)k->scale[c];
-            round_column(t, p, c0 + c);
         }
+        round_columns(t, p, c0, n);
     }
 }
 
 OQ_NB_PANEL(k_quant, k_quant_body)
 
 onq_code oq_nb_k_quant(const oq_nb_task *t, const oq_nb_sink *s, onq_error *err) {
-    const size_t cells = (size_t)t->block * LANES, bytes = 4 * cells * sizeof(float);
-    float *room = oq_alloc(t->alloc, bytes);
+    const size_t bytes = 3 * (size_t)t->block * sizeof(vec);
+    vec *room = oq_alloc(t->alloc, bytes);
     OQ_TRY_ALLOC(room != NULL, err);
-    lanes k = {.t = t,
-               .pairwise = t->blocks > 1 || t->n == 1,
+    lanes k = {.pairwise = t->blocks > 1 || t->n == 1,
                .most = (float)((1u << t->bits) - 1),
                .x = room,
-               .w = room + cells,
-               .q = room + 2 * cells,
-               .tmp = room + 3 * cells};
+               .w = room + t->block,
+               .q = room + 2 * t->block};
     const onq_code rc = oq_nb_panels(t, s, OQ_NB_BEST(k_quant), &k, err);
     oq_free(t->alloc, room, bytes);
     return rc;
