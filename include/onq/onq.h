@@ -146,11 +146,12 @@ typedef struct onq_tensor {
 enum { ONQ_READER_END = 0, ONQ_READER_SAMPLE = 1, ONQ_READER_LAST = 2, ONQ_READER_STEP = 3 };
 
 /* Samples from the caller. `next` gives the inputs of the next sample by name, in any order, as
- * *inputs and *n_inputs, which stay valid until the next call, and returns one of the numbers above;
- * anything else stops the job with ONQ_E_CANCEL. `rewind` goes back to the first sample: 0, or anything else to stop. It
- * may be NULL: then the library keeps what it must, within --memory, and the job ends with
- * ONQ_E_LIMIT when it would need a sample that it could not keep. They are called one at a time, on
- * any of the job's threads, and may use the library with another environment. */
+ * *inputs and *n_inputs, which stay valid until the next call, and returns one of the numbers
+ * above; anything else stops the job with ONQ_E_CANCEL. `rewind` goes back to the first sample: 0,
+ * or anything else to stop. It may be NULL: then the library keeps what it must, within --memory,
+ * and the job ends with ONQ_E_LIMIT when it would need a sample that it could not keep. They are
+ * called one at a time, on any of the job's threads, and may use the library with another
+ * environment. */
 typedef struct onq_reader {
     int (*next)(void *ctx, const onq_tensor **inputs, size_t *n_inputs);
     void *ctx;
@@ -214,7 +215,8 @@ ONQ_API const onq_option_info *onq_option_at(const char *command, size_t i);
 /* The heading under which help shows option i; options of one heading are adjacent. "": the command
  * takes the option, as every command does, and has no use for it; help does not show it. */
 ONQ_API const char *onq_option_group(const char *command, size_t i);
-/* Option i that the command cannot do without, NULL past the end: what a line on its usage shows. */
+/* Option i that the command cannot do without, NULL past the end: what a line on its usage
+ * shows. */
 ONQ_API const onq_option_info *onq_required_at(const char *command, size_t i);
 /* Key i of the option `extra` that the command has a use for, NULL past the end. Its word is what
  * the value looks like, its help says what it sets. */
@@ -339,9 +341,9 @@ ONQ_API void onq_ranges_set_smooth_quant(onq_ranges *ranges, int smooth_quant);
  * options are freed. */
 ONQ_API onq_code onq_options_set_ranges(onq_options *opts, const onq_ranges *ranges,
                                         onq_error *err);
-/* The ranges that `calibrate` or `static` found or was given; NULL for other commands. What `static`
- * found by a histogram method has `lowest` and `highest` only, unless it wrote a calibration cache.
- * Valid until the result is freed. */
+/* The ranges that `calibrate` or `static` found or was given; NULL for other commands. What
+ * `static` found by a histogram method has `lowest` and `highest` only, unless it wrote a
+ * calibration cache. Valid until the result is freed. */
 ONQ_API const onq_ranges *onq_result_ranges(const onq_result *res);
 
 /* Calibration in portions: create_calibrator, collect_data again and again, compute_data. */

@@ -25,8 +25,8 @@ onq_code oq_job_open_source(oq_job *job, const oq_source_options *o, oq_source *
                             onq_error *err);
 /* The source that the options describe: all samples. The caller closes it. */
 onq_code oq_job_source(oq_job *job, const oq_model *m, oq_source **out, onq_error *err);
-/* Says, once in a job and after the samples were read, what was done to images, and warns of samples
- * that say little: constant, repeated, not scaled; with `find_ranges` also of few. */
+/* Says, once in a job and after the samples were read, what was done to images, and warns of
+ * samples that say little: constant, repeated, not scaled; with `find_ranges` also of few. */
 onq_code oq_job_tell_samples(oq_job *job, const oq_model *m, const oq_source *source,
                              bool find_ranges, onq_error *err);
 
@@ -36,18 +36,18 @@ onq_code oq_job_tell_samples(oq_job *job, const oq_model *m, const oq_source *so
  * which the first source of a job is opened: float, where there are two.
  */
 
-/* How the model walks through sequences as --carry says, in the job's arena; NULL: it has no states,
- * or --no_carry. Says once in a job what was found. */
+/* How the model walks through sequences as --carry says, in the job's arena; NULL: it has no
+ * states, or --no_carry. Says once in a job what was found. */
 onq_code oq_job_walker(oq_job *job, const oq_model *m, const oq_walker **out, onq_error *err);
-/* For callers that walk through sequences themselves: the same source with raw steps (samples/sequence/steps.h). Where *walker is
- * NULL, samples are complete. */
+/* For callers that walk through sequences themselves: the same source with raw steps
+ * (samples/sequence/steps.h). Where *walker is NULL, samples are complete. */
 onq_code oq_job_raw_source(oq_job *job, const oq_model *m, oq_source **out,
                            const oq_walker **walker, onq_error *err);
 /* The same with options that were read. */
 onq_code oq_job_open_raw_source(oq_job *job, const oq_source_options *o, oq_source **out,
                                 const oq_walker **walker, onq_error *err);
-/* What oq_job_open_source puts in place of the samples that `o` names; unchanged if the model has no
- * states. */
+/* What oq_job_open_source puts in place of the samples that `o` names; unchanged if the model has
+ * no states. */
 onq_code oq_job_steps_options(oq_job *job, bool raw, oq_source_options *o, onq_error *err);
 void oq_job_close_steps(oq_job *job);
 /* --memory, --jobs and --fast. */

@@ -32,7 +32,8 @@
 #define OQ_UNLIKELY(x) (x)
 #endif
 
-/* A local variable that `release` gets a pointer to when its block is left; gcc and clang have it. */
+/* A local variable that `release` gets a pointer to when its block is left; gcc and clang have
+ * it. */
 #define OQ_CLEANUP(release) __attribute__((cleanup(release)))
 
 /* Functions for one kind of x86 processor; each has a portable twin. gcc 12's address sanitizer

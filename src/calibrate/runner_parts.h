@@ -1,6 +1,7 @@
 /*
  * runner_parts.h — the state of a runner, between the files that make it up: runner_job.c (its
- * beginning, checkpoints, chunks), runner.c (samples that run), runner_fate.c (what becomes of each).
+ * beginning, checkpoints, chunks), runner.c (samples that run), runner_fate.c (what becomes of
+ * each).
  */
 #pragma once
 

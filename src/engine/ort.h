@@ -24,8 +24,8 @@ onq_code oq_engine_verify(oq_engine *e, oq_model *m, onq_error *err);
  * runtime: an operator of another domain, a type without a kernel, a version to come. */
 bool oq_engine_calls_invalid(const onq_error *why);
 
-/* The libraries that `path` names, added to `out`: itself, or all in a folder and the folders in it,
- * the oldest version first. ONQ_E_RUNTIME for a folder that has none. */
+/* The libraries that `path` names, added to `out`: itself, or all in a folder and the folders in
+ * it, the oldest version first. ONQ_E_RUNTIME for a folder that has none. */
 onq_code oq_ort_list(oq_arena *arena, const char *path, oq_strs *out, onq_error *err);
 /* What a library is for: "x86-64", "aarch64", "Windows" ...; "": the file is no library; NULL: it
  * cannot be read. The second: what this program is for. */

@@ -117,7 +117,7 @@ onq_code oq_ort_check(const oq_ort_api *api, OrtStatus *s, onq_error *err, const
 oq_dtype oq_ort_dtype(int number);
 int oq_ort_dtype_number(oq_dtype dt);
 
-/* Names of libraries: "libonnxruntime.so", "libonnxruntime.so.1.31.1"; and which of two to take: the
- * later version, and the longer has the full one. */
+/* Names of libraries: "libonnxruntime.so", "libonnxruntime.so.1.31.1"; and which of two to take:
+ * the later version, and the longer has the full one. */
 bool oq_ort_is_library(const char *name);
 bool oq_ort_is_later(const char *a, const char *b);

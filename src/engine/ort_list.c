@@ -1,6 +1,6 @@
 /*
- * ort_list.c — which files are meant by a path that names runtimes, and what a file is that the loader
- * does not take.
+ * ort_list.c — which files are meant by a path that names runtimes, and what a file is that the
+ * loader does not take.
  */
 #include "base/os.h"
 #include "base/system/file.h"

@@ -81,7 +81,8 @@ static size_t common_folder(const placer *p) {
         size_t same = 0;
         while (same < n && real[same] == first[same])
             same++;
-        /* Real paths have slashes on every system. Both must have one there, else the last name matches in part only. */
+        /* Real paths have slashes on every system. Both must have one there, else the last name
+         * matches in part only. */
         while (same > 0 && !(first[same] == '/' && real[same] == '/'))
             same--;
         n = same;

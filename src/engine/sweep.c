@@ -230,7 +230,8 @@ static void note_failure(sweeping *w, uint64_t at, onq_code code, const onq_erro
 
 /* ---- whole sequences ---- */
 
-/* Reads steps up to the end of their sequence, or as many as may be read ahead. The lock is held. */
+/* Reads steps up to the end of their sequence, or as many as may be read ahead. The lock is
+ * held. */
 static onq_code read_sequence(sweeping *w, lane *l, onq_error *err) {
     queue *q = &l->queue;
     oq_arena_release(&q->arena);

@@ -44,8 +44,8 @@ oq_value_info *oq_value_info_new(oq_arena *a, oq_str name, int32_t elem_type, co
  * names that are gone. Graph inputs stay, and initializers that give one its default. Inner
  * graphs keep their nodes. */
 onq_code oq_graph_prune(oq_model *m, oq_graph *g, onq_error *err);
-/* What is of no use in a graph and all graphs inside it: names that dead nodes make, and value_infos of
- * names that are not there. They are added to `names`. */
+/* What is of no use in a graph and all graphs inside it: names that dead nodes make, and
+ * value_infos of names that are not there. They are added to `names`. */
 onq_code oq_graph_find_dead(oq_model *m, oq_graph *g, oq_map *names, onq_error *err);
 /* The same as oq_graph_prune, but what `names` has stays, with all that it reads. */
 onq_code oq_graph_prune_new(oq_model *m, oq_graph *g, const oq_map *names, onq_error *err);

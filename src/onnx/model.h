@@ -122,7 +122,8 @@ typedef struct oq_save_options {
     oq_files *memory;     /* files go there instead: the model, then its data; NULL: to the disk */
 } oq_save_options;
 
-/* Writes the model to `path` (its name, when it stays in memory), whole or not at all; opts may be NULL (inline). */
+/* Writes the model to `path` (its name, when it stays in memory), whole or not at all; opts may be
+ * NULL (inline). */
 onq_code oq_model_save(oq_model *m, const char *path, const oq_save_options *opts, onq_error *err);
 
 /* Encodes into memory (alloc: the environment's). Tensors with a `place` are written as external

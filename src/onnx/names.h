@@ -36,7 +36,8 @@ onq_code oq_fresh_add(oq_fresh *s, oq_graph *g, onq_error *err);
 oq_str oq_fresh_tensor(oq_fresh *s, oq_str base, const char *suffix);
 oq_str oq_fresh_node(oq_fresh *s, oq_str base, const char *suffix);
 /* Gives nodes that have the name of another node in their graph, which ONNX Runtime refuses, a new
- * name; the first keeps it. Constants may share names. *n says how many; of the first of them *was and *is are the names. */
+ * name; the first keeps it. Constants may share names. *n says how many; of the first of them *was
+ * and *is are the names. */
 onq_code oq_model_name_apart(oq_model *m, size_t *n, oq_str *was, oq_str *is, onq_error *err);
 /* A node's name + suffix; none (p == NULL, not failed) where the node has no name. */
 oq_str oq_fresh_node_of(oq_fresh *s, const oq_node *n, const char *suffix);

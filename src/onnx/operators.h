@@ -147,7 +147,8 @@ bool oq_node_is_quantize(const oq_node *n);
 bool oq_node_feeds_quantize(const oq_index *ix, const oq_node *n);
 bool oq_node_is_dequantize(const oq_node *n);
 bool oq_node_is_pair(const oq_node *n);
-/* The tensor that a Constant has as its `value`; NULL for other nodes and other ways to give one. */
+/* The tensor that a Constant has as its `value`; NULL for other nodes and other ways to give
+ * one. */
 oq_tensor *oq_node_constant(const oq_node *n);
 
 /* The slot, or -1 when there is none. */

@@ -7,8 +7,9 @@
  *         rc = oq_spill_put(&s, tensor, bytes, n, err);   all n bytes of it
  *     rc = oq_spill_end(&s, rc, err);
  *
- * Until the end the tensors are as they were. Afterwards their bytes are in the file, which is mapped
- * as long as the model is open: the system may take its pages back. It lies in $TMPDIR, or /tmp.
+ * Until the end the tensors are as they were. Afterwards their bytes are in the file, which is
+ * mapped as long as the model is open: the system may take its pages back. It lies in $TMPDIR, or
+ * /tmp.
  */
 #pragma once
 

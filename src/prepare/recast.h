@@ -7,8 +7,8 @@
 #include "onnx/dtype.h"
 #include "onnx/model.h"
 
-/* Sets the payload of `to`, which has the shape of `from` and its own float type (float32, float16 or
- * bfloat16, as that of `from`), to the values of `from`, rounded to even. */
+/* Sets the payload of `to`, which has the shape of `from` and its own float type (float32, float16
+ * or bfloat16, as that of `from`), to the values of `from`, rounded to even. */
 onq_code oq_recast_payload(oq_model *m, oq_tensor *from, oq_tensor *to, onq_error *err);
 /* The tensor itself gets another float type. */
 onq_code oq_recast_in_place(oq_model *m, oq_tensor *t, oq_dtype type, onq_error *err);

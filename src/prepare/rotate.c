@@ -195,7 +195,8 @@ static onq_code read_gain(finder *f, oq_str name, const float **out, onq_error *
     return ONQ_OK;
 }
 
-/* The last layer may be the table, transposed: it gets a copy, since the gain is not the table's. */
+/* The last layer may be the table, transposed: it gets a copy, since the gain is not the
+ * table's. */
 static onq_code read_transposed(finder *f, oq_node *n, oq_node *t, const float *gain,
                                 onq_error *err) {
     const oq_i64s *perm = oq_attr_ints(t, "perm");

@@ -1,6 +1,6 @@
 /*
- * rotate.h — the hidden states of a decoder turned by an orthogonal matrix, so that no weight and no
- * channel is much larger than the others; the model computes what it did.
+ * rotate.h — the hidden states of a decoder turned by an orthogonal matrix, so that no weight and
+ * no channel is much larger than the others; the model computes what it did.
  *
  * The hidden states x of a Llama-like decoder are sums: of rows of the embedding table, and of what
  * layers add. They are read through RMS norms, whose factor does not change when x is turned. So

@@ -1,7 +1,7 @@
 /*
- * single.h — a model in float32: what it keeps and computes in float16 or bfloat16 becomes float32, in
- * all of its graphs and functions. The types of its inputs and outputs stay; a Cast stands beside
- * those that are small floats. Casts between floats inside of it go.
+ * single.h — a model in float32: what it keeps and computes in float16 or bfloat16 becomes float32,
+ * in all of its graphs and functions. The types of its inputs and outputs stay; a Cast stands
+ * beside those that are small floats. Casts between floats inside of it go.
  */
 #pragma once
 

@@ -17,9 +17,9 @@ double oq_signal_to_noise(double signal, double noise);
 /* Where the first of the largest of n values is, counted from `from`; of a tensor of reals. */
 uint64_t oq_datum_top(const oq_datum *d, uint64_t from, uint64_t n);
 
-/* The mean, over rows along the last axis, of the probability of the largest score: the score itself
- * where a row is a distribution, else after a Softmax. Adds to *sum and *rows; of a tensor of
- * reals. */
+/* The mean, over rows along the last axis, of the probability of the largest score: the score
+ * itself where a row is a distribution, else after a Softmax. Adds to *sum and *rows; of a tensor
+ * of reals. */
 void oq_confidence_add(const oq_datum *d, double *sum, uint64_t *rows);
 
 typedef struct oq_agree {
@@ -33,8 +33,8 @@ typedef struct oq_agree {
 
 /* Folds one output in: `a` the first model's, `b` the other's. */
 void oq_agree_add(oq_agree *s, const oq_datum *a, const oq_datum *b);
-/* What a run added to a state: where `past`, which went in, is shorter than `a` along one axis that is
- * not the last, in each *size values the first *skip are old. Else *skip is 0 and *size all. */
+/* What a run added to a state: where `past`, which went in, is shorter than `a` along one axis that
+ * is not the last, in each *size values the first *skip are old. Else *skip is 0 and *size all. */
 void oq_state_added(const oq_datum *a, const oq_datum *past, uint64_t *size, uint64_t *skip);
 /* The same for a state that a run makes longer: where `past`, which went in, is shorter than `a`
  * along one axis, only what was added is compared. `past` may be NULL. */

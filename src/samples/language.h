@@ -72,9 +72,9 @@ struct oq_lm_score {
  * `logits` is added. Rows of padding do not count. */
 void oq_lm_add(oq_lm_score *s, const oq_lm_text *text, const oq_datum *flt, const oq_datum *logits);
 
-/* The same for the rows after the last tokens of a step, once the step that follows says which token
- * it was: adds the predictions. `flt` and `logits` are [batch, vocabulary], the first tokens of
- * `ids` follow. */
+/* The same for the rows after the last tokens of a step, once the step that follows says which
+ * token it was: adds the predictions. `flt` and `logits` are [batch, vocabulary], the first tokens
+ * of `ids` follow. */
 void oq_lm_follow(oq_lm_score *s, const oq_datum *ids, const oq_datum *flt, const oq_datum *logits);
 /* Those rows, copied: [batch, vocabulary]; of kind NONE where `logits` has none. */
 onq_code oq_lm_last_rows(oq_arena *a, const oq_datum *logits, oq_datum *out, onq_error *err);

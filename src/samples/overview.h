@@ -3,7 +3,8 @@
  * other, few of them, pixels that nobody scaled.
  *
  * A source looks at each sample when it reads it, if its options say so, and adds up what it sees
- * in the first pass (oq_source_overview). Whoever knows what the samples are for says what that means.
+ * in the first pass (oq_source_overview). Whoever knows what the samples are for says what that
+ * means.
  */
 #pragma once
 

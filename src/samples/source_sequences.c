@@ -1,6 +1,6 @@
 /*
- * source_sequences.c — a folder of folders: each is a sequence, and the samples in it are its steps,
- * in their order. What the samples of a folder are is decided for each by itself.
+ * source_sequences.c — a folder of folders: each is a sequence, and the samples in it are its
+ * steps, in their order. What the samples of a folder are is decided for each by itself.
  */
 #include "samples/source_private.h"
 

@@ -1,15 +1,15 @@
 /*
  * tape.h — samples that come one after another, for sources that want any of them.
  *
- * A *feed* gives samples in order: a function of the caller (onq_reader), or a stream of arrays from
- * a program, a pipe or a .tar file. How many there will be is not known before the end. A *tape*
- * records what a feed gives, so that several sources of one job read the same samples, and one of
- * them more than once.
+ * A *feed* gives samples in order: a function of the caller (onq_reader), or a stream of arrays
+ * from a program, a pipe or a .tar file. How many there will be is not known before the end. A
+ * *tape* records what a feed gives, so that several sources of one job read the same samples, and
+ * one of them more than once.
  *
  * What is kept: a feed that can begin again costs nothing but a few samples. Of one that cannot,
  * all samples are kept within a limit, unless the job says that it reads them once; a job that asks
- * for a sample that could not be kept gets ONQ_E_LIMIT and the reason. An error of the feed is given
- * again to whoever asks later.
+ * for a sample that could not be kept gets ONQ_E_LIMIT and the reason. An error of the feed is
+ * given again to whoever asks later.
  *
  * A feed is called on the thread that asks for a sample, one call at a time.
  */

@@ -23,7 +23,7 @@
 /* Of float's time: the least gain of a unit that pays, however badly it was timed. */
 #define MIN_GAIN    0.02
 #define MAX_PROBES  24  /* units that are measured alone */
-#define MOST        0.9 /* of the gain: units that give it are measured */
+#define MAX_SHARE   0.9 /* of the gain: units that give it are measured */
 #define MAX_FURTHER 5   /* that are, by each further way */
 #define SAFER       0.5 /* of the noise of what was doubted */
 #define RANGES_DB   1   /* that other ranges must gain to be those of all units */
@@ -302,8 +302,8 @@ static onq_code probe_plain(stage *s, onq_error *err) {
     double gained = 0, gain = 0;
     for (size_t k = 0; k < s->menus.all.n; k++)
         gain += fmax(0, s->menus.all.v[k].rows[OQ_METHOD_PLAIN].gain);
-    for (size_t i = 0;
-         i < s->menus.all.n && i < MAX_PROBES && gained <= MOST * gain && oq_tune_goes_on(s->t);
+    for (size_t i = 0; i < s->menus.all.n && i < MAX_PROBES && gained <= MAX_SHARE * gain &&
+                       oq_tune_goes_on(s->t);
          i++) {
         OQ_TRY(oq_progress(s->t->env, "units", i, s->menus.all.n, err));
         OQ_TRY(probe(s, i, OQ_METHOD_PLAIN, err));

@@ -288,8 +288,8 @@ static onq_code judge_unchanged(const run *r, onq_error *err) {
     return ONQ_OK;
 }
 
-/* A plan repeats a conversion; what it converts, and with which parameters, is for the model alone to
- * say. */
+/* A plan repeats a conversion; what it converts, and with which parameters, is for the model alone
+ * to say. */
 static onq_code check_plan(const run *r, onq_error *err) {
     const oq_given *g = r->q.job->given;
     const oq_plan *p = &r->q.plan;

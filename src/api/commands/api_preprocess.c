@@ -292,8 +292,8 @@ static onq_code count_nodes(const run *r, size_t *n, onq_error *err) {
     return oq_walk_graphs(r->m->proto->graph, add_nodes, n, err);
 }
 
-/* qnn_preprocess_model reads a model whose large tensors are apart from it: after that they say that
- * their data is inside. Tensors that the optimiser makes do not. */
+/* qnn_preprocess_model reads a model whose large tensors are apart from it: after that they say
+ * that their data is inside. Tensors that the optimiser makes do not. */
 
 static onq_code add_apart(void *ctx, oq_graph *g, onq_error *err) {
     oq_map *names = ctx;

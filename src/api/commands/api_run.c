@@ -4,8 +4,8 @@
  *
  * With -o each sample gets a folder test_data_set_K (the source's own number, or the sample's) with
  * output_0.pb, output_1.pb ... or outputs.npz. All files wait under temporary names and are renamed
- * together when the last sample has run. Several samples or sequences run at once (sweep.h); what they
- * give is shown in their order.
+ * together when the last sample has run. Several samples or sequences run at once (sweep.h); what
+ * they give is shown in their order.
  */
 #include "api/options/shared_rows.h"
 #include "api/samples.h"

@@ -7,7 +7,6 @@
 #include "quantize/cost/nbits_time.h"
 
 #define SIZES 3                   /* that are timed */
-#define MOST  ((uint64_t)1 << 24) /* weights of one that is timed */
 #define CACHE ((uint64_t)8 << 20) /* weights: float ones of fewer may stay in the caches */
 #define SLOW  1.1                 /* times as long as float */
 
@@ -44,7 +43,8 @@ static onq_code find_sizes(oq_arena *a, const oq_nb_made *made, sizes *out, onq_
 static bool take_largest(sizes *s, size *out) {
     size_t best = s->n;
     for (size_t i = 0; i < s->n; i++)
-        if (s->v[i].k * s->v[i].n <= MOST && (best == s->n || s->v[i].weights > s->v[best].weights))
+        if (s->v[i].k * s->v[i].n <= OQ_NB_MAX_TIMED &&
+            (best == s->n || s->v[i].weights > s->v[best].weights))
             best = i;
     if (best == s->n)
         return false;

@@ -9,10 +9,9 @@
 
 #include <math.h>
 
-#define INT8       4
-#define MOST       ((uint64_t)1 << 24) /* weights that are timed */
-#define MOST_LOSS  1.0                 /* dB that int8 may cost */
-#define LEAST_GAIN 0.95                /* of the time */
+#define INT8     4
+#define MAX_LOSS 1.0  /* dB that int8 may cost */
+#define MIN_GAIN 0.95 /* of the time */
 
 static bool is_ours(const oq_node *n) {
     return oq_str_is(n->op_type, "MatMulNBits") && oq_str_is(n->domain, "com.microsoft");
@@ -41,12 +40,12 @@ static bool find_size(const oq_nb_made *made, oq_nb_speed *out) {
     for (size_t i = 0; i < made->all.n; i++) {
         const oq_nb_task *t = oq_nb_lazy_task(made->all.v[i]);
         all += t->batch * t->k * t->n;
-        if (t->rule != OQ_NB_MATMUL || t->k * t->n <= most || t->k * t->n > MOST)
+        if (t->rule != OQ_NB_MATMUL || t->k * t->n <= most || t->k * t->n > OQ_NB_MAX_TIMED)
             continue;
         most = t->k * t->n;
         *out = (oq_nb_speed){.k = t->k, .n = t->n};
     }
-    out->copies = most > 0 ? (all < MOST ? all : MOST) / most : 0;
+    out->copies = most > 0 ? (all < OQ_NB_MAX_TIMED ? all : OQ_NB_MAX_TIMED) / most : 0;
     return most > 0;
 }
 
@@ -98,14 +97,15 @@ onq_code oq_nb_choose_level(oq_quant *q, oq_nb_config *c, const oq_nb_made *made
     OQ_TRY(time_levels(q, c, made, gain, err));
     OQ_TRY(compare_levels(q, kept, err));
     const bool known = !isnan(kept[0]) && !isnan(kept[1]);
-    const bool gains = gain[0] < LEAST_GAIN || gain[1] < LEAST_GAIN;
-    const bool costs = known && kept[0] - kept[1] > MOST_LOSS;
+    const bool gains = gain[0] < MIN_GAIN || gain[1] < MIN_GAIN;
+    const bool costs = known && kept[0] - kept[1] > MAX_LOSS;
     c->how.accuracy_level = gains && !costs ? INT8 : 0;
     OQ_TRY(set_level(q, c->how.accuracy_level, err));
-    oq_buf_addf(&job->text,
-                "accuracy level %lld: int8 takes %.2g of the time when decoding (1 row) and %.2g in "
-                "a prefill (%d rows) here",
-                (long long)c->how.accuracy_level, gain[0], gain[1], OQ_NB_ROWS_MANY);
+    oq_buf_addf(
+        &job->text,
+        "accuracy level %lld: int8 takes %.2g of the time when decoding (1 row) and %.2g in "
+        "a prefill (%d rows) here",
+        (long long)c->how.accuracy_level, gain[0], gain[1], OQ_NB_ROWS_MANY);
     if (known)
         oq_buf_addf(&job->text, "; outputs keep %.1f dB with it, %.1f without\n", kept[1], kept[0]);
     else

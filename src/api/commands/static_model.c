@@ -38,7 +38,8 @@ onq_code oq_static_load_overrides(oq_static *s, onq_error *err) {
                : oq_overrides_load(&s->q.overrides, &s->q.job->env->alloc, path, err);
 }
 
-/* --encodings: parameters of another tool, for tensors that --tensor_quant_overrides does not name. */
+/* --encodings: parameters of another tool, for tensors that --tensor_quant_overrides does not
+ * name. */
 static onq_code load_encodings(oq_static *s, onq_error *err) {
     const onq_env *env = s->q.job->env;
     const char *path = oq_opt_str(s->q.job->opts, "encodings");

@@ -21,7 +21,7 @@
 #define NEARLY     0.8     /* of the best gain: a remedy that comes earlier in the table is taken */
 #define FREE       0.5     /* the same of one that costs nothing or is about few nodes */
 #define ENOUGH     35.0    /* dB: what reaches it ends the search */
-#define LEAST_MACS 0.4     /* of what is in integers now */
+#define MIN_MACS   0.4     /* of what is in integers now */
 #define MAX_ROUNDS 3       /* remedies that are put together */
 #define LOWEST     (-20.0) /* dB: outputs have nothing to do with float; less is not worse */
 #define HIGHEST    60.0    /* dB: more is not better */
@@ -186,7 +186,7 @@ static double least_gain(const oq_diagnosing *g, const oq_try *t) {
 
 /* A model with little left in integers is no answer. */
 static bool is_quantized_enough(const oq_diagnosing *g, const oq_remade *m) {
-    return isnan(g->again.macs) || isnan(m->macs) || m->macs >= LEAST_MACS * g->again.macs;
+    return isnan(g->again.macs) || isnan(m->macs) || m->macs >= MIN_MACS * g->again.macs;
 }
 
 static bool is_worth(const oq_diagnosing *g, const oq_try *t) {

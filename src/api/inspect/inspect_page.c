@@ -65,18 +65,13 @@ static void page_json(oq_jw *w, const oq_model *m, const oq_summary *s, const oq
 onq_code oq_inspect_save_page(oq_job *job, const oq_model *m, const oq_summary *s,
                               const oq_profile *p, onq_error *err) {
     const onq_allocator *alloc = &job->env->alloc;
-    oq_buf json, page;
     oq_jw w;
     if (!oq_opt_is_set(job->opts, "output"))
         return ONQ_OK;
-    oq_buf_init(&json, alloc);
-    oq_buf_init(&page, alloc);
+    OQ_SCRATCH_BUF(json, alloc);
+    OQ_SCRATCH_BUF(page, alloc);
     oq_jw_init(&w, &json, false);
     page_json(&w, m, s, p);
-    onq_code rc = oq_report_fill(oq_inspect_page, oq_inspect_page_size, &json, &page, err);
-    if (rc == ONQ_OK)
-        rc = oq_job_save_text(job, "output", &page, err);
-    oq_buf_release(&json);
-    oq_buf_release(&page);
-    return rc;
+    OQ_TRY(oq_report_fill(oq_inspect_page, oq_inspect_page_size, &json, &page, err));
+    return oq_job_save_text(job, "output", &page, err);
 }

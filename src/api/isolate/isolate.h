@@ -3,8 +3,8 @@
  *
  * The caller starts the program `onq` as a worker, sends it the options, and does for it what needs
  * the caller: its reader gives the samples, its log gets the messages. The worker puts limits on
- * itself (base/system/confine.h), then does the job as any other and sends the result. The program is
- * started anew, not forked: the caller may have threads.
+ * itself (base/system/confine.h), then does the job as any other and sends the result. The program
+ * is started anew, not forked: the caller may have threads.
  */
 #pragma once
 

@@ -314,21 +314,17 @@ static onq_code say_file(worker *w, const onq_file *f, onq_error *err) {
 
 static onq_code say_result(worker *w, const onq_result *res, onq_error *err) {
     const onq_file *f;
-    oq_buf b;
     for (size_t i = 0; (f = onq_result_file(res, i)) != NULL; i++)
         OQ_TRY(say_file(w, f, err));
-    oq_buf_init(&b, &w->env->alloc);
+    OQ_SCRATCH_BUF(b, &w->env->alloc);
     oq_iso_put(&b, (uint64_t)onq_result_status(res));
     oq_iso_put_text(&b, oq_str_of(onq_result_text(res)));
     oq_iso_put_text(&b, oq_str_of(onq_result_json(res)));
     oq_iso_put(&b, onq_result_ranges(res) != NULL);
-    onq_code rc = onq_result_ranges(res) != NULL
-                      ? oq_iso_ranges_text(w->env, onq_result_ranges(res), &b, err)
-                      : ONQ_OK;
-    if (rc == ONQ_OK)
-        rc = say(w, OQ_ISO_DONE, &b, err);
-    oq_buf_release(&b);
-    return rc;
+    OQ_TRY(onq_result_ranges(res) != NULL
+               ? oq_iso_ranges_text(w->env, onq_result_ranges(res), &b, err)
+               : ONQ_OK);
+    return say(w, OQ_ISO_DONE, &b, err);
 }
 
 static void say_failure(worker *w, onq_code rc, const onq_error *why) {

@@ -34,7 +34,8 @@ static bool same_name(const char *a, const char *b) {
     return *a == '\0' && *b == '\0';
 }
 
-/* The commands that do have the option: it was meant for one of them, or they do what was wanted. */
+/* The commands that do have the option: it was meant for one of them, or they do what was
+ * wanted. */
 static void name_owners(const char *name, char *hint, size_t cap) {
     size_t n = 0, used = 0;
     hint[0] = '\0';

@@ -1,6 +1,6 @@
 /*
- * for_runtime.h — --for_runtime VERSION: the result is written as that version of ONNX Runtime can run
- * it, or not at all.
+ * for_runtime.h — --for_runtime VERSION: the result is written as that version of ONNX Runtime can
+ * run it, or not at all.
  */
 #pragma once
 

@@ -9,6 +9,6 @@
 
 /* Writes --plan; nothing when it is not given. */
 onq_code oq_plan_file_write(oq_job *job, const oq_plan *plan, const char *format, onq_error *err);
-/* Runs the command of the job. With --from_plan, job->given is that plan, and its options hold where
- * the job has none. */
+/* Runs the command of the job. With --from_plan, job->given is that plan, and its options hold
+ * where the job has none. */
 onq_code oq_plan_file_run(oq_job *job, onq_error *err);

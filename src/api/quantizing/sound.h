@@ -22,9 +22,10 @@ onq_code oq_graph_is_long(const oq_model *m, bool *yes, onq_error *err);
  * constant when it loads the model. */
 onq_code oq_model_swells(oq_model *m, bool *yes, onq_error *err);
 
-/* Fails where the runtime calls the model wrong. It is no failure that a model is beyond this runtime
- * (an operator of another domain, a type without a kernel) or that there is no runtime, and
- * --no_verify asks none. An engine that had to be opened is left in *engine for the caller to close. */
+/* Fails where the runtime calls the model wrong. It is no failure that a model is beyond this
+ * runtime (an operator of another domain, a type without a kernel) or that there is no runtime, and
+ * --no_verify asks none. An engine that had to be opened is left in *engine for the caller to
+ * close. */
 onq_code oq_job_check_sound(oq_job *job, oq_engine **engine, oq_model *m, onq_error *err);
 
 /* The runtime's words on a model, without the name of its file in front of them. */

@@ -15,7 +15,7 @@
 #include "quantize/convert/convert.h"
 #include "quantize/convert/runtime_fit.h"
 
-#define MOST_RUNS 64 /* samples that are compared */
+#define MAX_RUNS 64 /* samples that are compared */
 /* Optimised outputs that are so few dB from others, or so many farther from float than those, are
  * something else. A fused 8-bit product differs by 40 dB and more, but noise grows in deep models: a
  * poor one says little without float beside it. */
@@ -169,8 +169,8 @@ static const char *fault(const here *h, oq_arena *a) {
 
 /* ---- what helps ---- */
 
-#define ALL_NODES   SIZE_MAX
-#define MOST_LOOKED 32 /* nodes that are tried alone */
+#define ALL_NODES  SIZE_MAX
+#define MAX_LOOKED 32 /* nodes that are tried alone */
 
 typedef struct remedy {
     const char *to; /* of `onq convert`, or NULL */
@@ -244,8 +244,8 @@ static onq_code try_remedy(const here *from, const remedy *r, const oq_runtime *
     h.model->proto = oq_message_clone(&h.job->arena, OQ_SCHEMA_model_proto, as_given);
     onq_code rc = h.model->proto != NULL ? ONQ_OK : oq_fail_nomem(err);
     if (rc == ONQ_OK && rewrite(&h, r, runtime, fitted)) {
-        oq_record_init(&h.inputs, &h.job->env->alloc, MOST_RUNS);
-        oq_record_init(&h.plain, &h.job->env->alloc, MOST_RUNS);
+        oq_record_init(&h.inputs, &h.job->env->alloc, MAX_RUNS);
+        oq_record_init(&h.plain, &h.job->env->alloc, MAX_RUNS);
         h.compared = false;
         rc = look(&h, err);
         /* Nor is it farther from float than the model is without optimisations: a CPU whose sums
@@ -325,7 +325,7 @@ static onq_code narrow(here *h, const remedy *all, oq_jw *w, onq_error *err) {
     const oq_graph *g = h->model->proto->graph;
     size_t looked = 0;
     bool good = false;
-    for (size_t i = 0; i < g->node.n && !good && looked < MOST_LOOKED; i++)
+    for (size_t i = 0; i < g->node.n && !good && looked < MAX_LOOKED; i++)
         if (oq_str_eq(g->node.v[i]->op_type, all->type)) {
             const remedy one = {.form = all->form, .type = all->type, .only = i};
             looked++;
@@ -427,8 +427,8 @@ static onq_code run(here *h, const char *library, oq_jw *w, onq_error *err) {
 
 onq_code oq_verify_here(oq_job *job, const char *library, oq_jw *w, onq_error *err) {
     here h = {.job = job, .float_why = ONQ_ERROR_INIT};
-    oq_record_init(&h.inputs, &job->env->alloc, MOST_RUNS);
-    oq_record_init(&h.plain, &job->env->alloc, MOST_RUNS);
+    oq_record_init(&h.inputs, &job->env->alloc, MAX_RUNS);
+    oq_record_init(&h.plain, &job->env->alloc, MAX_RUNS);
     const onq_code rc = run(&h, library, w, err);
     oq_record_release(&h.inputs);
     oq_record_release(&h.plain);

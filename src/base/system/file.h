@@ -3,18 +3,19 @@
  *
  * Reading: oq_file_open refuses what is not a regular file (no FIFO, device or folder), never
  * blocks, and maps it. A mapped file that shrinks while it is read raises SIGBUS. A handler is a
- * matter of the process: the program `onq` has one (base/os/os_program_guard.c) that lets lost pages read as
- * zeros. So before what was read is trusted, at the latest before an output is committed, whoever
- * read it calls oq_file_check, which reports whether size or time changed. Where the kernel reads
- * the bytes (oq_out_copy, oq_out_write) a lost page is an error, not a signal. oq_file_read_all
- * does not use the mapping.
+ * matter of the process: the program `onq` has one (base/os/os_program_guard.c) that lets lost
+ * pages read as zeros. So before what was read is trusted, at the latest before an output is
+ * committed, whoever read it calls oq_file_check, which reports whether size or time changed. Where
+ * the kernel reads the bytes (oq_out_copy, oq_out_write) a lost page is an error, not a signal.
+ * oq_file_read_all does not use the mapping.
  *
  * External data is opened beneath a folder (oq_dir): relative paths only, no `..` that climbs out,
  * no absolute path, no link that leaves the folder, no hard-linked file unless its folder was
  * allowed.
  *
- * Writing: an oq_out is a file without a name in the target's folder, so that nothing is left behind
- * whatever ends the process; where the system or its disk has no such files it is a hidden file `.TARGET.onq-XXXXXX`, which oq_out_abort removes (a program that catches SIGINT and SIGTERM
+ * Writing: an oq_out is a file without a name in the target's folder, so that nothing is left
+ * behind whatever ends the process; where the system or its disk has no such files it is a hidden
+ * file `.TARGET.onq-XXXXXX`, which oq_out_abort removes (a program that catches SIGINT and SIGTERM
  * lets its progress callback cancel the job, and the job aborts its outputs). oq_out_commit syncs,
  * renames over the target and syncs the folder; an existing target survives until the rename.
  * oq_out_commit_all does so for several files (model and external data), all or none.
@@ -106,8 +107,8 @@ onq_code oq_out_open_temp(oq_out *o, const onq_allocator *a, onq_error *err);
 /* An output that no folder gets: it lives in memory until oq_out_take ends it. `name` is for
  * messages. */
 onq_code oq_out_open_memory(oq_out *o, const onq_allocator *a, const char *name, onq_error *err);
-/* Ends a complete output that is to have no name, in memory or in its folder, and gives its bytes as
- * a file. */
+/* Ends a complete output that is to have no name, in memory or in its folder, and gives its bytes
+ * as a file. */
 onq_code oq_out_take(oq_out *o, oq_file *f, onq_error *err);
 onq_code oq_out_write(oq_out *o, const void *p, uint64_t n, onq_error *err);
 /* n bytes from an open file, without passing user space where the system can. */

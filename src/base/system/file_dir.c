@@ -90,7 +90,8 @@ static onq_code check_text(oq_str location, onq_error *err) {
     return ONQ_OK;
 }
 
-/* Opens `location` if, all links followed, it lies beneath `root`: OQ_NO_HANDLE with errno EXDEV if not. */
+/* Opens `location` if, all links followed, it lies beneath `root`: OQ_NO_HANDLE with errno EXDEV if
+ * not. */
 static oq_handle open_in_root(const oq_dir *d, const oq_dir *root, const char *location) {
     char path[2 * OQ_PATH_MAX], real[OQ_PATH_MAX], top[OQ_PATH_MAX];
     const size_t dir_n = strlen(d->path), n = strlen(location);

@@ -45,8 +45,8 @@ typedef struct oq_jw {
 } oq_jw;
 
 void oq_jw_init(oq_jw *w, oq_buf *out, bool pretty);
-/* A writer for elements of the array that is open in `w`, into another text, which oq_jw_join appends
- * later: what is found out of order is written in order. */
+/* A writer for elements of the array that is open in `w`, into another text, which oq_jw_join
+ * appends later: what is found out of order is written in order. */
 oq_jw oq_jw_fork(const oq_jw *w, oq_buf *out);
 void oq_jw_join(oq_jw *w, const oq_jw *part);
 void oq_jw_begin_object(oq_jw *w, const char *key); /* key NULL inside an array or at the top */

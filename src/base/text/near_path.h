@@ -1,6 +1,6 @@
 /*
- * near_path.h — "did you mean" for a file or folder that is not there: names in the same folder that
- * are nearly the same, or begin like it and end alike (`ef.onnx`, efficientnet.onnx).
+ * near_path.h — "did you mean" for a file or folder that is not there: names in the same folder
+ * that are nearly the same, or begin like it and end alike (`ef.onnx`, efficientnet.onnx).
  */
 #pragma once
 

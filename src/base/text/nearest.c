@@ -26,7 +26,8 @@ static size_t rank_of(oq_str wanted, oq_str candidate) {
     if (x.n == 0 || y.n == 0)
         return SIZE_MAX;
     const size_t longer = x.n > y.n ? x.n : y.n;
-    /* Nobody mistypes more letters than that: long names that differ by more are of other things. */
+    /* Nobody mistypes more letters than that: long names that differ by more are of other
+     * things. */
     const size_t part = longer <= 3 ? 1 : 1 + longer / 4,
                  most = part < MAX_EDITS ? part : MAX_EDITS;
     const size_t rank = oq_str_distance(x, y, most + 1);

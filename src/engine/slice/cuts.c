@@ -158,7 +158,8 @@ static void spread(const oq_slicer *s, const bool *changed, uint32_t first, bool
     }
 }
 
-/* The first cut past the last changed node over which no value goes that differs and is not kept. */
+/* The first cut past the last changed node over which no value goes that differs and is not
+ * kept. */
 static size_t find_end(const oq_cuts *c, uint32_t last, const bool *differs) {
     size_t k = 1;
     while (k + 1 < c->n && c->place[k] <= last)

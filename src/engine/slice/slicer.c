@@ -8,7 +8,8 @@
 
 #define ALIGNED 64 /* bytes, as the runtime wants tensors */
 
-/* The dims and bytes of a tensor of numbers follow this in one block. Anything else has an arena. */
+/* The dims and bytes of a tensor of numbers follow this in one block. Anything else has an
+ * arena. */
 struct oq_kept {
     oq_datum datum;
     oq_arena arena;

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#define MOST 256 /* numbers of a block */
+#define MAX_BLOCK 256 /* numbers of a block */
 
 static float half_at(const uint8_t *p) {
     uint16_t h;
@@ -56,7 +56,8 @@ static void read_q8_0(const uint8_t *b, float *out) {
 /* Scale and minimum of the i-th of eight blocks, 6 bits each, in 12 bytes. */
 static void scale_of(const uint8_t *s, size_t i, float *scale, float *minimum) {
     const unsigned low = i < 4 ? s[i] & 63u : (s[i + 4] & 15u) | (unsigned)(s[i - 4] >> 6) << 4;
-    const unsigned high = i < 4 ? s[i + 4] & 63u : (unsigned)(s[i + 4] >> 4) | (unsigned)(s[i] >> 6) << 4;
+    const unsigned high =
+        i < 4 ? s[i + 4] & 63u : (unsigned)(s[i + 4] >> 4) | (unsigned)(s[i] >> 6) << 4;
     *scale = (float)low;
     *minimum = (float)high;
 }
@@ -86,9 +87,9 @@ static void read_q6_k(const uint8_t *b, float *out) {
 }
 
 static const oq_gguf_kind kinds[] = {
-    {OQ_GGUF_F32, "F32", 1, 4, read_f32},       {OQ_GGUF_F16, "F16", 1, 2, read_f16},
-    {OQ_GGUF_BF16, "BF16", 1, 2, read_bf16},    {OQ_GGUF_Q4_0, "Q4_0", 32, 18, read_q4_0},
-    {OQ_GGUF_Q4_1, "Q4_1", 32, 20, read_q4_1},  {OQ_GGUF_Q8_0, "Q8_0", 32, 34, read_q8_0},
+    {OQ_GGUF_F32, "F32", 1, 4, read_f32},        {OQ_GGUF_F16, "F16", 1, 2, read_f16},
+    {OQ_GGUF_BF16, "BF16", 1, 2, read_bf16},     {OQ_GGUF_Q4_0, "Q4_0", 32, 18, read_q4_0},
+    {OQ_GGUF_Q4_1, "Q4_1", 32, 20, read_q4_1},   {OQ_GGUF_Q8_0, "Q8_0", 32, 34, read_q8_0},
     {OQ_GGUF_Q4_K, "Q4_K", 256, 144, read_q4_k}, {OQ_GGUF_Q6_K, "Q6_K", 256, 210, read_q6_k},
 };
 
@@ -110,7 +111,7 @@ onq_code oq_gguf_check_type(const oq_gguf_tensor *t, onq_error *err) {
 
 void oq_gguf_read(const oq_gguf_tensor *t, uint64_t from, uint64_t n, float *out) {
     const oq_gguf_kind *k = oq_gguf_kind_of(t->type);
-    float block[MOST];
+    float block[MAX_BLOCK];
     assert(k != NULL && from <= t->count && n <= t->count - from);
     while (n > 0) {
         const uint64_t skip = from % k->block, left = k->block - skip, now = n < left ? n : left;
@@ -128,8 +129,9 @@ void oq_gguf_block(const oq_gguf_tensor *t, uint64_t i, uint8_t q[32], float *sc
     assert(k != NULL && k->block == 32 && i < t->count / 32);
     const uint8_t *b = t->data + i * k->bytes;
     *scale = half_at(b);
-    *minimum = t->type == OQ_GGUF_Q4_1 ? half_at(b + 2) : t->type == OQ_GGUF_Q4_0 ? -8 * *scale
-                                                                                 : -128 * *scale;
+    *minimum = t->type == OQ_GGUF_Q4_1   ? half_at(b + 2)
+               : t->type == OQ_GGUF_Q4_0 ? -8 * *scale
+                                         : -128 * *scale;
     const uint8_t *from = b + (t->type == OQ_GGUF_Q4_1 ? 4 : 2);
     for (size_t j = 0; j < 16; j++) {
         const bool bytes = t->type == OQ_GGUF_Q8_0;

@@ -116,8 +116,8 @@ static double bits_of(const oq_tensor *t) {
     return t != NULL && oq_tensor_bytes(t, &bytes, NULL) == ONQ_OK ? 8.0 * (double)bytes : 0.0;
 }
 
-/* Zero points that are not integers may stand beside the operator, as a product with the sums of its
- * input's blocks that is added to its output. */
+/* Zero points that are not integers may stand beside the operator, as a product with the sums of
+ * its input's blocks that is added to its output. */
 static const oq_tensor *offsets_of(const oq_index *ix, const oq_node *n) {
     const oq_value *y = n->output.n == 1 ? oq_index_find(ix, n->output.v[0]) : NULL;
     const oq_node *add = y != NULL && y->uses.n == 1 && y->uses.v[0].slot < 2

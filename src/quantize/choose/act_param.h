@@ -23,6 +23,6 @@ bool oq_act_is_given(const oq_override *o);
 bool oq_act_is_infinite(const oq_range *r, const oq_override *o);
 onq_code oq_const_is_infinite(oq_model *m, oq_tensor *t, const oq_override *o, bool *out,
                               onq_error *err);
-/* Says that such a tensor stays float; `r` is NULL for a constant. No value at all, as in the past of
- * a decoder that only ever began, is a range from infinity down, and is called what it is. */
+/* Says that such a tensor stays float; `r` is NULL for a constant. No value at all, as in the past
+ * of a decoder that only ever began, is a range from infinity down, and is called what it is. */
 void oq_act_warn_infinite(const onq_env *env, oq_str name, const oq_range *r);

@@ -42,8 +42,8 @@ typedef struct oq_qconfig {
     bool early_pairs;  /* tensors are quantized before they are cut and joined (product_forms.h) */
     bool op_types_all; /* every operator of the model */
     bool strict;       /* a name that matches nothing is an error */
-    /* Parameters come from training (trained.h): overrides are exact, and activations that have none
-     * are left float. */
+    /* Parameters come from training (trained.h): overrides are exact, and activations that have
+     * none are left float. */
     bool trained;
     bool trained_all; /* and inputs or weights have some too: all that was trained is to be kept */
 

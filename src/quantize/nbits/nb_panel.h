@@ -33,10 +33,10 @@ typedef struct oq_nb_noise {
 
 typedef struct oq_nb_sink {
     const oq_nb_task *task;
-    uint8_t
-        *part[OQ_NB_PARTS]; /* zeroed; of the sizes that the task says, but for integers that are
-                                 * packed: they come in `wide` bits, oq_nb_wide_size bytes */
-    oq_nb_noise *noise;     /* not NULL: nothing is stored, panels are measured */
+    /* Zeroed; of the sizes that the task says, but for integers that are packed: they come in `wide`
+     * bits, oq_nb_wide_size bytes. */
+    uint8_t *part[OQ_NB_PARTS];
+    oq_nb_noise *noise; /* not NULL: nothing is stored, panels are measured */
 } oq_nb_sink;
 
 /* Room for panels of the task; release it. */

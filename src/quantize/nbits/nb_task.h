@@ -52,8 +52,8 @@ typedef struct oq_nb_task {
     double ratio;      /* rtn: of the range */
     uint64_t every;    /* oq_nb_panels: only each so many-th panel, to measure; 0: all */
     const float *mean; /* awq and measuring: of the squares of the K inputs; NULL: not known */
-    const struct oq_nb_learned
-        *learned; /* gptq, while the weight is made; NULL: nothing is known */
+    /* gptq, while the weight is made; NULL: nothing is known */
+    const struct oq_nb_learned *learned;
     const onq_allocator *alloc;
 
     /* what is written */

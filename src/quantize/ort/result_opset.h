@@ -21,6 +21,6 @@ const char *oq_opset_needs_11(const oq_node *n, bool float_bias);
  * whose zero point wraps around where all values are above 0, or all below. *target is 11 there. */
 onq_code oq_opset_needed_dynamic(oq_model *m, oq_qrun *r, const oq_overrides *o, int64_t *target,
                                  const char **why, onq_error *err);
-/* Raises the model's opset, warning as the reference does; does nothing when it is there. `reload`: as
- * the functions of the reference, which write a raised model and read it again (stamp.h). */
+/* Raises the model's opset, warning as the reference does; does nothing when it is there. `reload`:
+ * as the functions of the reference, which write a raised model and read it again (stamp.h). */
 onq_code oq_opset_raise(oq_model *m, int64_t target, const char *why, bool reload, onq_error *err);

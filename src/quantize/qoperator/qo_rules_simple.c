@@ -169,8 +169,8 @@ onq_code oq_qo_rule_where(oq_qo *q, oq_node *n, onq_error *err) {
     oq_qo_value *x = NULL, *y = NULL, *out = NULL;
     if (!oq_qo_config(q)->force_quantize_no_input_check) {
         oq_qo_say(q, "only with ForceQuantizeNoInputCheck");
-        /* The reference forgets to dequantize the inputs: where nothing else does, it cannot sort the
-         * nodes. */
+        /* The reference forgets to dequantize the inputs: where nothing else does, it cannot sort
+         * the nodes. */
         return oq_qo_config(q)->as_reference ? oq_qo_emit(q, n, err) : oq_qo_leave(q, n, NULL, err);
     }
     if (n->input.n < 3 || !oq_qo_is_float(q, n->input.v[1]) || !oq_qo_is_float(q, n->input.v[2]))

@@ -8,10 +8,10 @@
  * node without one goes there as it is, with DequantizeLinear in front where an input exists in
  * quantized form only. What a tensor has become is its oq_qo_value.
  *
- * Rules (qo_rule.h) only name the scales, zero points and quantized bytes of weights; their values are computed
- * when all nodes are done (qoperator_weight.c), all weights in parallel, and biases after them.
- * Then the plan is complete, and a dry run ends. Only after that do the graphs become what their
- * drafts say: no rule changes a node of the model, or a graph.
+ * Rules (qo_rule.h) only name the scales, zero points and quantized bytes of weights; their values
+ * are computed when all nodes are done (qoperator_weight.c), all weights in parallel, and biases
+ * after them. Then the plan is complete, and a dry run ends. Only after that do the graphs become
+ * what their drafts say: no rule changes a node of the model, or a graph.
  *
  * Unlike in the reference, a rule checks first: oq_qo_can_* say whether all that it needs is there
  * before anything is emitted, so a node that cannot be quantized leaves no trace.

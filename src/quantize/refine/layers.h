@@ -4,9 +4,9 @@
  *
  * A layer is a Conv, ConvTranspose, Gemm or MatMul whose weight is a quantized constant: a float
  * operator between QuantizeLinear and DequantizeLinear, or a QLinear operator. What such a layer
- * makes, before an activation or a quantizer cuts it, is the tensor `quantized`. A QLinear operator does
- * not show it: a float node beside it does, in the graph that is stepped through, not in the model.
- * Two products of double activations (quantize/ort/product_forms.h) are one layer.
+ * makes, before an activation or a quantizer cuts it, is the tensor `quantized`. A QLinear operator
+ * does not show it: a float node beside it does, in the graph that is stepped through, not in the
+ * model. Two products of double activations (quantize/ort/product_forms.h) are one layer.
  */
 #pragma once
 

@@ -12,7 +12,7 @@
 
 #define SLAB       OQ_ROUND_COLUMNS /* that one task solves */
 #define BLOCK      128
-#define LEAST_DAMP 1e-6 /* what is tried next where none was asked for and none is too little */
+#define MIN_DAMP   1e-6 /* what is tried next where none was asked for and none is too little */
 #define DAMP_TRIES 6
 #define MAX_REFIT  256 /* rows of a block whose scale is moved */
 
@@ -387,7 +387,7 @@ static void fill_damped(oq_round_factor *f, const oq_hessian *h, double damp) {
 static onq_code invert(oq_round_factor *f, const oq_hessian *h, const onq_env *env,
                        onq_error *err) {
     double damp = f->damp;
-    for (int i = 0; i<DAMP_TRIES; i++, damp = damp> 0 ? damp * 10 : LEAST_DAMP * f->mean) {
+    for (int i = 0; i<DAMP_TRIES; i++, damp = damp> 0 ? damp * 10 : MIN_DAMP * f->mean) {
         fill_damped(f, h, damp);
         bool ok = oq_linear_cholesky(h->linear, f->u, h->k);
         OQ_TRY(oq_progress(env, "inverting", 1, 3, err));

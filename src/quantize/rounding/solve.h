@@ -76,7 +76,8 @@ typedef struct oq_round_job {
     bool want_error;
 } oq_round_job;
 
-/* ONQ_E_NOMEM, ONQ_E_CANCEL, or ONQ_E_INVALID when the inputs say nothing (their products are not finite). */
+/* ONQ_E_NOMEM, ONQ_E_CANCEL, or ONQ_E_INVALID when the inputs say nothing (their products are not
+ * finite). */
 onq_code oq_round(oq_round_job *job, onq_error *err);
 
 /* The weights that, applied to the quantized inputs x, come nearest to what w makes of the float

@@ -8,11 +8,11 @@
 
 #include <math.h>
 
-#define DETECTED 0.3  /* a score */
-#define SAME     0.5  /* overlap of two boxes that are the same */
-#define OVERLAPS 0.45 /* of two boxes of which the worse one is left out */
-#define MOST     300  /* detections of one sample, the best ones */
-#define PEAK     1.5  /* pixels around the middle of a box whose size is not known */
+#define DETECTED       0.3  /* a score */
+#define SAME           0.5  /* overlap of two boxes that are the same */
+#define OVERLAPS       0.45 /* of two boxes of which the worse one is left out */
+#define MAX_DETECTIONS 300  /* detections of one sample, the best ones */
+#define PEAK           1.5  /* pixels around the middle of a box whose size is not known */
 
 /* ---- outputs as rows ---- */
 
@@ -178,7 +178,7 @@ static onq_code read_all(const oq_detector *d, const oq_datum *outputs, size_t n
     for (size_t i = 0; i < all.n; i++)
         order[i] = (oq_keyed){-all.v[i].score, (uint32_t)i};
     oq_keyed_sort(order, all.n);
-    for (size_t i = 0; i < all.n && i < MOST; i++) {
+    for (size_t i = 0; i < all.n && i < MAX_DETECTIONS; i++) {
         oq_detection *x = &all.v[order[i].at];
         bool covered = false;
         make_corners(d->heads[x->head].boxes, x);

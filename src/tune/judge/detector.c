@@ -7,10 +7,10 @@
 
 #include <math.h>
 
-#define LOOKED_AT  16 /* samples */
-#define LEAST_ROWS 32 /* of a model that leaves the choice among its boxes to others */
-#define MOST_FOUND 4  /* of so many rows at most one is a detection */
-#define ALL_BUT    50 /* one of so many boxes may have another form */
+#define LOOKED_AT 16 /* samples */
+#define MIN_ROWS  32 /* of a model that leaves the choice among its boxes to others */
+#define MAX_FOUND 4  /* of so many rows at most one is a detection */
+#define ALL_BUT   50 /* one of so many boxes may have another form */
 
 typedef struct finder {
     oq_arena *a;
@@ -145,12 +145,12 @@ static onq_code add_rows(finder *f, oq_detect_head *h, bool *added, onq_error *e
     oq_detections v = {0};
     const range r = range_of(f, &h->score);
     *added = false;
-    if (r.rows < LEAST_ROWS * f->n_samples || !isfinite(r.least) || !isfinite(r.most))
+    if (r.rows < MIN_ROWS * f->n_samples || !isfinite(r.least) || !isfinite(r.most))
         return ONQ_OK;
     OQ_TRY(set_scores(f, h, err));
     OQ_TRY(gather(f, h, &v, err));
     h->boxes = form_of(&v);
-    if (v.n == 0 || MOST_FOUND * v.n > r.rows ||
+    if (v.n == 0 || MAX_FOUND * v.n > r.rows ||
         (h->boxes == OQ_BOXES_PLACE && h->scores != OQ_SCORES_PLAIN))
         return ONQ_OK;
     *added = true;
@@ -339,10 +339,10 @@ static onq_code find_maps(finder *f, onq_error *err) {
                             .boxes = OQ_BOXES_PEAK,
                             .background = OQ_NO_CLASS};
         const range r = range_of(f, &h.score);
-        if (!are_probabilities(&r) || r.integers || r.rows < LEAST_ROWS * f->n_samples)
+        if (!are_probabilities(&r) || r.integers || r.rows < MIN_ROWS * f->n_samples)
             continue;
         OQ_TRY(gather(f, &h, &v, err));
-        if (v.n == 0 || MOST_FOUND * v.n > r.rows)
+        if (v.n == 0 || MAX_FOUND * v.n > r.rows)
             continue;
         OQ_TRY(find_sizes(f, &h, err));
         if (h.box.n == 0) /* a mask, or a map of its own */
