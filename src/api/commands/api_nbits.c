@@ -352,10 +352,10 @@ static onq_code learn(run *r, const oq_nb_job *nb, onq_error *err) {
     oq_source_close(job.source);
     if (rc == ONQ_OK && job.n_few > 0)
         oq_warn(r->q.job->env,
-                "gptq: %zu of %zu layers met fewer rows than they have inputs, and may fit these "
+                "%s: %zu of %zu layers met fewer rows than they have inputs, and may fit these "
                 "too closely (more or longer samples help; those of a decoder begin with its first "
                 "token)",
-                job.n_few, job.n_layers);
+                r->config.how.method->name, job.n_few, job.n_layers);
     if (rc == ONQ_OK && hessians)
         oq_info(r->q.job->env, "gptq: %zu layers with %zu samples, one after another", job.n_layers,
                 job.n_samples);

@@ -43,7 +43,8 @@ typedef struct oq_channel_reader {
 
 typedef struct oq_channel_input {
     uint64_t n;          /* channels */
-    const double *power; /* their mean squares */
+    const double *power; /* their mean squares ... */
+    uint64_t rows;       /* ... over so many values of each */
     const oq_channel_reader *readers;
     size_t n_readers;
 } oq_channel_input;

@@ -202,7 +202,7 @@ static onq_code ask_for_scales(oq_channel_state *s, input *in, bool *worth, onq_
         assert(p->product == OQ_GEMM || p->product == OQ_MATMUL);
         readers[r] = (oq_channel_reader){p->node, p->values, p->n_out, p->in_axis == 1};
     }
-    const oq_channel_input view = {in->n, in->power, readers, in->readers.n};
+    const oq_channel_input view = {in->n, in->power, in->stats->count, readers, in->readers.n};
     return s->c->find(s->c->find_ctx, &view, in->scale, worth, err);
 }
 

@@ -123,6 +123,8 @@ static onq_code find_scale(void *ctx, const oq_channel_input *in, double *scale,
                            onq_error *err) {
     scaling *s = ctx;
     int chosen = 0;
+    s->job->n_layers += in->n_readers;
+    s->job->n_few += in->rows < in->n ? in->n_readers : 0;
     OQ_SCRATCH(scratch, s->arena->alloc);
     for (uint64_t c = 0; c < in->n; c++)
         scale[c] = 1;

@@ -40,8 +40,9 @@ typedef struct oq_nb_learn_job {
     unsigned sweeps;                         /* --sweeps */
     size_t n_scaled, n_folded;               /* out, awq: tensors, and those that need no node */
     size_t n_passes;                         /* out: runs over the samples */
-    size_t n_layers, n_samples;              /* out, gptq: layer by layer, and with so many */
+    size_t n_layers;                         /* out: whose inputs were looked at */
     size_t n_few;                            /* out: of them met fewer rows than they have inputs */
+    size_t n_samples;                        /* out, gptq */
 } oq_nb_learn_job;
 
 /* gptq: makes the weights of `made` that wait for samples. `flt` is the graph before it was
