@@ -45,8 +45,11 @@ typedef struct oq_plan_tensor {
     oq_str name;
     oq_plan_role role;
     oq_dtype type;
-    int64_t axis;       /* -1: per tensor */
-    uint64_t block;     /* 0: no blocks */
+    int64_t axis;   /* -1: per tensor */
+    uint64_t block; /* 0: no blocks */
+    /* Of a conversion: blocks along the axis, indices after it, the rank of the weight. */
+    uint64_t blocks, inner;
+    size_t rank;
     const float *scale; /* n of them; NULL for what is left float or computed later */
     const int32_t *zero;
     uint64_t n;

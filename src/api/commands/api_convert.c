@@ -93,6 +93,11 @@ typedef struct run {
     oq_single_report singled;
 } run;
 
+/* Scales of blocks are an eighth of a file of 4 bits: they are kept only where they are asked for. */
+static bool wants_blocks(const run *r) {
+    return oq_opt_str(r->q.job->opts, "encodings") != NULL;
+}
+
 static onq_code convert(void *ctx, onq_error *err) {
     run *r = ctx;
     const oq_convert_job asked = r->convert;
@@ -102,6 +107,7 @@ static onq_code convert(void *ctx, onq_error *err) {
                           .clips = asked.clips,
                           .lossy = asked.lossy,
                           .partial = asked.partial,
+                          .with_blocks = wants_blocks(r),
                           .plan = &r->q.plan};
     if (r->same)
         return ONQ_OK;
@@ -128,8 +134,12 @@ static onq_code find_params(run *r, oq_plan *out, onq_error *err) {
     }
     oq_plan_init(out, &r->q.job->arena);
     m->proto = oq_message_clone(&r->q.job->arena, OQ_SCHEMA_model_proto, result);
-    oq_convert_job job = {
-        .model = m, .to = OQ_TO_FLOAT, .clips = OQ_CLIPS_NONE, .lossy = true, .plan = out};
+    oq_convert_job job = {.model = m,
+                          .to = OQ_TO_FLOAT,
+                          .clips = OQ_CLIPS_NONE,
+                          .lossy = true,
+                          .with_blocks = wants_blocks(r),
+                          .plan = out};
     const onq_code rc = m->proto != NULL ? oq_convert_run(&job, err) : oq_fail_nomem(err);
     m->proto = result;
     return rc;

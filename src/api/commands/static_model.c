@@ -50,12 +50,10 @@ static onq_code load_encodings(oq_static *s, onq_error *err) {
     if (read.n_gone > 0)
         oq_warn(env, "%s: %zu of its tensors are not in the model; the first is '%.*s'", path,
                 read.n_gone, OQ_STR(read.gone));
-    if (read.n_blocks > 0)
-        oq_warn(
-            env,
-            "%s: %zu weights are encoded in blocks, which are not made here: they are quantized "
-            "anew; the first is '%.*s' (`onq nbits` makes blocks)",
-            path, read.n_blocks, OQ_STR(read.blocks));
+    if (read.n_blocks > 0 && s->format != OQ_FORMAT_QDQ)
+        return oq_fail(err, ONQ_E_CONFIG,
+                       "%s: %zu weights are encoded in blocks, which only --quant_format QDQ has",
+                       path, read.n_blocks);
     oq_info(env, "%s: parameters of %zu tensors, %zu left to the quantizer", path, read.n,
             read.n_other);
     return ONQ_OK;

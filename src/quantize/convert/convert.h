@@ -37,8 +37,9 @@ typedef struct oq_convert_job {
     oq_model *model; /* changed in place; its nodes come after what they read */
     oq_convert_to to;
     oq_convert_clips clips;
-    bool lossy;   /* convert also what has no exact counterpart */
-    bool partial; /* what has no operator in the new form keeps its pairs */
+    bool lossy;       /* convert also what has no exact counterpart */
+    bool partial;     /* what has no operator in the new form keeps its pairs */
+    bool with_blocks; /* the plan has rows of weights in blocks, with all their scales */
     /* To blocks: which nodes; NULL: all that can. */
     bool (*takes)(const void *ctx, const oq_index *ix, const oq_node *n);
     const void *takes_ctx;

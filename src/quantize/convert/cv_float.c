@@ -299,6 +299,25 @@ static onq_code note_tensor(oq_cv_scope *s, oq_str name, oq_str same_as, const o
                                                                            : oq_fail_nomem(err);
 }
 
+/* How the scales of blocks lie, which were found to fit the weight. Where the node that reads the
+ * weight has its channels along the same axis, other tools have no name for it. */
+static void set_blocks(const oq_cv_scope *s, const oq_tensor *scale, const oq_node *dq,
+                       oq_plan_tensor *row) {
+    const oq_value *v = oq_index_find(&s->index, dq->output.v[0]);
+    row->axis += row->axis < 0 ? (int64_t)scale->dims.n : 0;
+    row->block = (uint64_t)oq_attr_int(dq, "block_size", 0);
+    row->rank = scale->dims.n;
+    row->blocks = (uint64_t)scale->dims.v[row->axis];
+    row->inner = 1;
+    for (size_t d = (size_t)row->axis + 1; d < row->rank; d++)
+        row->inner *= (uint64_t)scale->dims.v[d];
+    for (size_t i = 0; v != NULL && i < v->uses.n; i++) {
+        int64_t axis = 0;
+        if (!oq_op_channel_axis(s->graph->node.v[v->uses.v[i].node], &axis) || axis == row->axis)
+            row->n = 0;
+    }
+}
+
 static onq_code note_constant(oq_cv_scope *s, const oq_tensor *made, const oq_tensor *ints,
                               oq_tensor *scale, oq_tensor *zero, const oq_node *dq,
                               onq_error *err) {
@@ -306,7 +325,7 @@ static onq_code note_constant(oq_cv_scope *s, const oq_tensor *made, const oq_te
     float *scales = NULL;
     int64_t *zeros = NULL;
     size_t n = 0, n_zero = 0;
-    if (s->cv->job->plan == NULL || block != 0)
+    if (s->cv->job->plan == NULL || (block != 0 && !s->cv->job->with_blocks))
         return ONQ_OK;
     OQ_TRY(oq_tensor_floats(s->cv->model, scale, s->cv->job->plan->arena, &scales, &n, err));
     if (zero != NULL && oq_dtype_find(zero->data_type.v)->cls != OQ_CLASS_REAL)
@@ -315,15 +334,16 @@ static onq_code note_constant(oq_cv_scope *s, const oq_tensor *made, const oq_te
     OQ_TRY_ALLOC(kept != NULL, err);
     for (size_t i = 0; zeros != NULL && i < n && i < n_zero; i++)
         kept[i] = (int32_t)zeros[i];
-    const oq_plan_tensor row = {.name = made->name,
-                                .role =
-                                    ints->data_type.v == OQ_INT32 ? OQ_ROLE_BIAS : OQ_ROLE_WEIGHT,
-                                .type = (oq_dtype)ints->data_type.v,
-                                .axis = n > 1 ? oq_attr_int(dq, "axis", 1) : -1,
-                                .scale = scales,
-                                .zero = kept,
-                                .n = n,
-                                .why = "from its pair"};
+    oq_plan_tensor row = {.name = made->name,
+                          .role = ints->data_type.v == OQ_INT32 ? OQ_ROLE_BIAS : OQ_ROLE_WEIGHT,
+                          .type = (oq_dtype)ints->data_type.v,
+                          .axis = n > 1 || block != 0 ? oq_attr_int(dq, "axis", 1) : -1,
+                          .scale = scales,
+                          .zero = kept,
+                          .n = n,
+                          .why = "from its pair"};
+    if (block != 0)
+        set_blocks(s, scale, dq, &row);
     return oq_plan_add_tensor(s->cv->job->plan, row) ? ONQ_OK : oq_fail_nomem(err);
 }
 

@@ -6,6 +6,7 @@
 #include "quantize/convert/cv.h"
 
 #include "quantize/number/code_book.h"
+#include "quantize/number/qweight.h"
 
 /* A constant input of the node; ONQ_E_UNSUPPORTED where it is computed. */
 static onq_code constant(oq_cv_scope *s, const oq_node *n, size_t slot, oq_tensor **out,
@@ -150,6 +151,36 @@ static oq_cv_turn ints_of(const packed *p) {
                         .batch = 1};
 }
 
+/* The parameters of a packed weight, in the order of DequantizeLinear's. */
+static onq_code note_packed(oq_cv_scope *s, const packed *p, oq_str name, onq_error *err) {
+    oq_plan *plan = s->cv->job->plan;
+    const uint64_t n = p->n * p->blocks;
+    float *scale = OQ_NEW_ARRAY(plan->arena, float, n + 1);
+    int32_t *zero = OQ_NEW_ARRAY(plan->arena, int32_t, n + 1);
+    const oq_dtype type = type_of(p->bits, p->zero == NULL), stored = type_of(p->bits, false);
+    OQ_TRY_ALLOC(scale != NULL && zero != NULL, err);
+    for (uint64_t b = 0; b < p->blocks; b++)
+        for (uint64_t i = 0; i < p->n; i++) {
+            oq_reals_read((oq_dtype)p->scale->data_type.v, p->scales.p, i * p->blocks + b, 1,
+                          &scale[b * p->n + i]);
+            if (p->zero != NULL)
+                zero[b * p->n + i] =
+                    (int32_t)oq_raw_get_int(stored, p->zeros.p, i * p->zero_row + b);
+        }
+    const oq_plan_tensor row = {.name = name,
+                                .role = OQ_ROLE_WEIGHT,
+                                .type = type,
+                                .block = p->block,
+                                .blocks = p->blocks,
+                                .inner = p->n,
+                                .rank = 2,
+                                .scale = scale,
+                                .zero = zero,
+                                .n = n,
+                                .why = "from its node"};
+    return oq_plan_add_tensor(plan, row) ? ONQ_OK : oq_fail_nomem(err);
+}
+
 static onq_code nbits_float(oq_cv_scope *s, const packed *p, oq_str *out, onq_error *err) {
     const oq_cv_turn turn = ints_of(p);
     const int64_t dims[] = {(int64_t)p->k, (int64_t)p->n};
@@ -172,7 +203,10 @@ static onq_code nbits_float(oq_cv_scope *s, const packed *p, oq_str *out, onq_er
                             .zero_along = 1,
                             .zero_inner = p->zero_row,
                             .real = (oq_dtype)p->scale->data_type.v};
-    return float_weight(s, p->q, &v, dims, 2, out, err);
+    OQ_TRY(float_weight(s, p->q, &v, dims, 2, out, err));
+    return s->cv->job->with_blocks && p->groups == NULL && !p->real_zero
+               ? note_packed(s, p, *out, err)
+               : ONQ_OK;
 }
 
 /* A tensor of a DequantizeLinear in blocks: a turned part of the weight. */

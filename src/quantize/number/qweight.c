@@ -31,13 +31,14 @@ static run run_at(const oq_qweight *w, uint64_t pos) {
         }
         return (run){w->inner - pos % w->inner, (pos / w->inner) % w->along, false};
     case OQ_QGROUP_BLOCK:
-        if (w->axis == 0) {
-            const uint64_t row = pos / w->inner, col = pos % w->inner;
-            return (run){w->inner - col, row / w->block * w->inner + col, true};
-        } else {
+        if (w->inner == 1) {
             const uint64_t row = pos / w->along, k = pos % w->along, b = k / w->block;
             const uint64_t end = (b + 1) * w->block < w->along ? (b + 1) * w->block : w->along;
             return (run){end - k, row * w->n_blocks + b, false};
+        } else {
+            const uint64_t row = pos / w->inner, col = pos % w->inner;
+            const uint64_t b = row / w->along * w->n_blocks + row % w->along / w->block;
+            return (run){w->inner - col, b * w->inner + col, true};
         }
     }
     return (run){w->count - pos, 0, false};
@@ -133,11 +134,6 @@ static onq_code set_groups(oq_qweight *w, int64_t axis, uint64_t block, onq_erro
         w->n_params = 1;
         return ONQ_OK;
     }
-    if (w->group == OQ_QGROUP_BLOCK && rank != 2)
-        return oq_fail(err, ONQ_E_UNSUPPORTED,
-                       "weight '%.*s' has rank %lld, but blocks need weights of rank 2 (exclude "
-                       "the node, or quantize per channel)",
-                       OQ_STR(t->name), (long long)rank);
     if (axis < -rank || axis >= rank)
         return oq_fail(err, ONQ_E_INVALID,
                        "axis %lld is out of range for weight '%.*s' of rank %lld", (long long)axis,

@@ -5,8 +5,8 @@
  *
  *   tensor    one group
  *   channel   one group for each index along `axis`
- *   block     along `axis`, `block` elements at a time, for each index of the other axis (rank 2
- * only, opset 21): parameters have the weight's shape with dims[axis] = ceil(dims[axis] / block)
+ *   block     along `axis`, `block` elements at a time, for each index of the other axes (opset
+ *             21): parameters have the weight's shape with dims[axis] = ceil(dims[axis] / block)
  *
  * oq_qweight_params makes one pass over the mapped weight (minimum and maximum of each group; the
  * standard deviation for float 8). oq_qweight_producer then gives a payload that is computed as it

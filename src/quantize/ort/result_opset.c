@@ -137,7 +137,7 @@ static goal by_types(const oq_qconfig *c, const oq_overrides *o, unsigned mode, 
                        (mode != OQ_QMODE_INTEGER && oq_overrides_any_type(o, oq_qtype_is_16bit)) ||
                        (mode == OQ_QMODE_QDQ && oq_qtype_is_16bit(c->activation_type)));
     goal g = {now, ""};
-    if (now < 21 && c->block_size > 0)
+    if (now < 21 && (c->block_size > 0 || oq_overrides_any_blocks(o)))
         want(&g, 21, "blocks need opset 21");
     else if (now < 19 && c->weight_type == OQ_FLOAT8E4M3FN)
         want(&g, 19, "float 8 needs opset 19");

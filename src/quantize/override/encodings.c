@@ -8,6 +8,7 @@
 #include "onnx/graph.h"
 #include "onnx/operators.h"
 #include "quantize/number/qtype.h"
+#include "quantize/override/encodings_blocks.h"
 
 #include <math.h>
 
@@ -83,10 +84,31 @@ static onq_code put(const reading *r, const entry *e, oq_tensor_override *t, siz
     return ONQ_OK;
 }
 
-static onq_code note_blocks(const reading *r, oq_str name, onq_error *err) {
-    if (r->out->n_blocks++ == 0)
-        r->out->blocks = oq_str_copy(r->o->arena, name);
-    return r->out->blocks.p != NULL ? ONQ_OK : oq_fail_nomem(err);
+/* A weight in blocks; `e` says which axis its blocks lie along, or -1: the one that is summed. */
+static onq_code put_blocks(reading *r, const entry *e, oq_encoded_blocks *blocks, onq_error *err) {
+    const oq_tensor *init = oq_index_init(&r->index, e->name);
+    oq_tensor_override *t = NULL;
+    OQ_TRY(begin(r, e, &t, err));
+    if (t == NULL)
+        return ONQ_OK;
+    if (init == NULL)
+        return wrong(r, e->name, err, "it has blocks, but is not a weight");
+    const int64_t rank = (int64_t)init->dims.n;
+    blocks->channel = channel_axis(r, e->name);
+    blocks->axis = e->axis != -1 || blocks->nested ? e->axis : blocks->channel == 0 ? 1 : 0;
+    blocks->axis += blocks->axis < 0 ? rank : 0;
+    if (blocks->nested && blocks->channel == blocks->axis)
+        blocks->channel = blocks->axis == 0 ? 1 : 0;
+    blocks->type = e->type;
+    const onq_code rc = oq_encodings_blocks(r->o->arena, init, blocks, &t->blocks, err);
+    if (rc != ONQ_OK)
+        return oq_error_in(err, rc, "%s: tensor '%.*s'", r->path, OQ_STR(e->name));
+    oq_override *o = &t->channels.v[0];
+    o->has_type = o->has_axis = true;
+    o->type = e->type;
+    o->axis = blocks->axis;
+    r->out->n_blocks++;
+    return ONQ_OK;
 }
 
 /* ---- types ---- */
@@ -172,11 +194,26 @@ static onq_code read_lists(reading *r, const json_t *j, onq_error *err) {
                                json_integer_value(json_object_get(j, "bw")))};
     if (e.name.n == 0)
         return oq_fail(err, ONQ_E_CONFIG, "%s: an encoding has no name", r->path);
-    if (oq_str_is(kind, "PER_BLOCK") || oq_str_is(kind, "LPBQ"))
-        return note_blocks(r, e.name, err);
+    const bool lpbq = oq_str_is(kind, "LPBQ");
+    if (lpbq)
+        e.type = type_of(true, json_integer_value(json_object_get(j, "compressed_bw")));
     if (e.type == OQ_UNDEFINED || oq_str_is(text_of(json_object_get(j, "dtype")), "FLOAT")) {
         r->out->n_other++;
         return ONQ_OK;
+    }
+    if (lpbq || oq_str_is(kind, "PER_BLOCK")) {
+        oq_encoded_blocks blocks = {.scale = scales,
+                                    .times =
+                                        lpbq ? json_object_get(j, "per_block_int_scale") : NULL,
+                                    .zero = lpbq ? NULL : offsets,
+                                    .offsets = true,
+                                    .block = json_integer_value(json_object_get(j, "block_size"))};
+        if (scales == NULL || (lpbq ? blocks.times : offsets) == NULL)
+            return wrong(r, e.name, err,
+                         lpbq ? "it has no scale or no per_block_int_scale"
+                              : "it has no scale or no offset");
+        e.n = 1;
+        return put_blocks(r, &e, &blocks, err);
     }
     if (e.n == 0 || list_size(offsets) != e.n)
         return wrong(r, e.name, err, "it has not as many offsets as scales");
@@ -190,6 +227,29 @@ static onq_code read_lists(reading *r, const json_t *j, onq_error *err) {
     return ONQ_OK;
 }
 
+/* 2.0.0 and 2.1.0: blocks, nested as the weight is. Scales of scales are two lists, or an object. */
+static onq_code read_nested(reading *r, const entry *e, const json_t *j, onq_error *err) {
+    const json_t *scales = json_object_get(j, "y_scale"),
+                 *zeros = json_object_get(j, "y_zero_point");
+    oq_encoded_blocks blocks = {.scale = scales,
+                                .zero = json_is_array(zeros) ? zeros : NULL,
+                                .times = json_object_get(j, "per_block_int_scale"),
+                                .nested = true,
+                                .block = json_integer_value(json_object_get(j, "block_size"))};
+    if (blocks.times != NULL) {
+        blocks.scale = json_object_get(j, "per_channel_float_scale");
+    } else if (json_is_object(scales)) {
+        blocks.times = json_object_get(scales, "x");
+        blocks.scale = json_object_get(scales, "x_scale");
+        if (blocks.times == NULL || json_object_get(scales, "x_zero_point") != NULL ||
+            json_object_get(scales, "block_size") != NULL)
+            return wrong(r, e->name, err, "its scales are not integers with one scale a channel");
+    }
+    if (!json_is_array(blocks.scale))
+        return wrong(r, e->name, err, "its blocks have no list of scales");
+    return put_blocks(r, e, &blocks, err);
+}
+
 /* 2.0.0: the words of QuantizeLinear. */
 static onq_code read_plain(reading *r, const json_t *j, onq_error *err) {
     const json_t *scales = json_object_get(j, "y_scale"),
@@ -200,14 +260,17 @@ static onq_code read_plain(reading *r, const json_t *j, onq_error *err) {
     if (e.name.n == 0)
         return oq_fail(err, ONQ_E_CONFIG, "%s: an encoding has no name", r->path);
     const oq_str type = text_of(json_object_get(j, "output_dtype"));
-    if (json_object_get(j, "block_size") != NULL)
-        return note_blocks(r, e.name, err);
-    if (scales == NULL || type.n == 0 || !oq_qtype_parse(type, &e.type) ||
-        oq_qtype_find(e.type)->is_float) {
+    const json_t *block = json_object_get(j, "block_size");
+    if ((scales == NULL && !json_is_integer(block)) || type.n == 0 ||
+        !oq_qtype_parse(type, &e.type) || oq_qtype_find(e.type)->is_float) {
         r->out->n_other++;
         return ONQ_OK;
     }
     e.axis = json_is_integer(axis) ? json_integer_value(axis) : -1;
+    if (json_is_integer(block)) {
+        e.n = 1;
+        return read_nested(r, &e, j, err);
+    }
     if (e.n == 0 || (zeros != NULL && !json_is_null(zeros) && list_size(zeros) != e.n))
         return wrong(r, e.name, err, "it has not as many zero points as scales");
     OQ_TRY(begin(r, &e, &t, err));

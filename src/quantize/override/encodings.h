@@ -31,8 +31,7 @@ typedef struct oq_encodings_read {
     size_t n_gone;   /* tensors that the model does not have */
     oq_str gone;     /* the first of them */
     size_t n_other;  /* floats and biases, which are left to the quantizer */
-    size_t n_blocks; /* weights in blocks, of which this quantizer has none */
-    oq_str blocks;   /* the first of them */
+    size_t n_blocks; /* of these: weights in blocks */
 } oq_encodings_read;
 
 /* Reads such a file (of any of these formats) as overrides for the tensors of the model. A tensor

@@ -17,10 +17,37 @@ static bool is_signed(const oq_plan_tensor *t) {
 }
 
 /* Integers with known parameters, that are not counted twice. */
-static bool is_whole(const oq_plan_tensor *t) {
+static bool is_known(const oq_plan_tensor *t) {
     const oq_dtype_info *info = oq_dtype_find(t->type);
-    return t->n > 0 && t->scale != NULL && t->zero != NULL && t->block == 0 && info != NULL &&
+    return t->n > 0 && t->scale != NULL && t->zero != NULL && info != NULL &&
            (info->cls == OQ_CLASS_INT || info->cls == OQ_CLASS_UINT);
+}
+
+static bool is_whole(const oq_plan_tensor *t) {
+    return is_known(t) && t->block == 0;
+}
+
+static uint64_t outer_of(const oq_plan_tensor *t) {
+    return t->n / (t->blocks * t->inner);
+}
+
+/* What AIMET's blocks can be: of matrices, or of whole kernels of a Conv. Its scales are positive;
+ * those of `onq nbits` are negative where the largest value of a block is. */
+static bool has_aimet_blocks(const oq_plan_tensor *t) {
+    if (!is_known(t) || t->block == 0 || t->blocks == 0 || t->inner == 0)
+        return false;
+    for (uint64_t i = 0; i < t->n; i++) {
+        const uint64_t first = t->rank == 2 ? i : i / t->inner * t->inner;
+        if (!(t->scale[i] > 0.0f) || (t->rank != 2 && t->axis != 1) ||
+            t->scale[i] != t->scale[first] || t->zero[i] != t->zero[first])
+            return false;
+    }
+    return true;
+}
+
+static bool fits(const oq_plan_tensor *t, oq_encodings_format format) {
+    return is_whole(t) ||
+           ((format == OQ_ENCODINGS_1_0_0 || format == OQ_ENCODINGS_2_0_0) && has_aimet_blocks(t));
 }
 
 static bool is_symmetric(const oq_plan_tensor *t) {
@@ -57,22 +84,63 @@ static void write_channels(oq_jw *w, const oq_plan_tensor *t) {
     oq_jw_end_array(w);
 }
 
+/* The number of a parameter: channel by channel, and each channel's blocks. */
+static uint64_t block_at(const oq_plan_tensor *t, uint64_t i) {
+    if (t->block == 0)
+        return i;
+    if (t->axis == 0)
+        return i % t->blocks * t->inner + i / t->blocks;
+    return i * t->inner;
+}
+
+/* Numbers of parameters in a list: a kernel's are one. */
+static uint64_t listed(const oq_plan_tensor *t) {
+    return t->block == 0 || t->axis == 0 ? t->n : t->n / t->inner;
+}
+
 static void write_lists(oq_jw *w, const oq_plan_tensor *t) {
     oq_jw_begin_object(w, NULL);
     oq_jw_str(w, "name", t->name);
-    oq_jw_cstr(w, "enc_type", t->axis >= 0 ? "PER_CHANNEL" : "PER_TENSOR");
+    oq_jw_cstr(w, "enc_type",
+               t->block > 0   ? "PER_BLOCK"
+               : t->axis >= 0 ? "PER_CHANNEL"
+                              : "PER_TENSOR");
     oq_jw_cstr(w, "dtype", "INT");
     oq_jw_uint(w, "bw", bits_of(t));
     oq_jw_bool(w, "is_sym", is_symmetric(t));
     oq_jw_begin_array(w, "scale");
-    for (uint64_t i = 0; i < t->n; i++)
-        oq_jw_float(w, NULL, t->scale[i]);
+    for (uint64_t i = 0; i < listed(t); i++)
+        oq_jw_float(w, NULL, t->scale[block_at(t, i)]);
     oq_jw_end_array(w);
     oq_jw_begin_array(w, "offset");
-    for (uint64_t i = 0; i < t->n; i++)
-        oq_jw_int(w, NULL, (int64_t)offset_of(t, i));
+    for (uint64_t i = 0; i < listed(t); i++)
+        oq_jw_int(w, NULL, (int64_t)offset_of(t, block_at(t, i)));
     oq_jw_end_array(w);
+    if (t->block > 0)
+        oq_jw_uint(w, "block_size", t->block);
     oq_jw_end_object(w);
+}
+
+/* Scales or zero points of blocks, nested as the weight is. */
+static void write_nested(oq_jw *w, const oq_plan_tensor *t, const char *key, bool scales) {
+    const uint64_t width = t->rank == 2 ? t->inner : 1;
+    oq_jw_begin_array(w, key);
+    for (uint64_t o = 0; o < outer_of(t) * t->blocks; o++) {
+        if (t->axis != 0 && o % t->blocks == 0)
+            oq_jw_begin_array(w, NULL);
+        for (size_t d = 0; d + 1 < t->rank - (t->axis != 0); d++)
+            oq_jw_begin_array(w, NULL);
+        for (uint64_t i = o * t->inner; i < o * t->inner + width; i++)
+            if (scales)
+                oq_jw_float(w, NULL, t->scale[i]);
+            else
+                oq_jw_int(w, NULL, t->zero[i]);
+        for (size_t d = 0; d + 1 < t->rank - (t->axis != 0); d++)
+            oq_jw_end_array(w);
+        if (t->axis != 0 && o % t->blocks == t->blocks - 1)
+            oq_jw_end_array(w);
+    }
+    oq_jw_end_array(w);
 }
 
 static void write_plain(oq_jw *w, const oq_plan_tensor *t) {
@@ -81,7 +149,12 @@ static void write_plain(oq_jw *w, const oq_plan_tensor *t) {
     oq_jw_begin_object(w, NULL);
     oq_jw_str(w, "name", t->name);
     oq_jw_cstr(w, "output_dtype", type);
-    if (t->axis >= 0) {
+    if (t->block > 0) {
+        write_nested(w, t, "y_scale", true);
+        write_nested(w, t, "y_zero_point", false);
+        oq_jw_int(w, "axis", t->axis);
+        oq_jw_uint(w, "block_size", t->block);
+    } else if (t->axis >= 0) {
         oq_jw_begin_array(w, "y_scale");
         for (uint64_t i = 0; i < t->n; i++)
             oq_jw_float(w, NULL, t->scale[i]);
@@ -98,10 +171,11 @@ static void write_plain(oq_jw *w, const oq_plan_tensor *t) {
     oq_jw_end_object(w);
 }
 
-static void write_group(oq_jw *w, const oq_plan *p, bool weights,
+static void write_group(oq_jw *w, const oq_plan *p, oq_encodings_format format, bool weights,
                         void (*write)(oq_jw *w, const oq_plan_tensor *t)) {
     for (size_t i = 0; i < p->tensors.n; i++)
-        if (is_whole(&p->tensors.v[i]) && (p->tensors.v[i].role != OQ_ROLE_ACTIVATION) == weights)
+        if (fits(&p->tensors.v[i], format) &&
+            (p->tensors.v[i].role != OQ_ROLE_ACTIVATION) == weights)
             write(w, &p->tensors.v[i]);
 }
 
@@ -112,8 +186,8 @@ static void write_aimet(oq_jw *w, const oq_plan *p, oq_encodings_format format) 
     oq_jw_cstr(w, "version", versions[format]);
     if (format == OQ_ENCODINGS_2_0_0) {
         oq_jw_begin_array(w, "encodings");
-        write_group(w, p, false, write_plain);
-        write_group(w, p, true, write_plain);
+        write_group(w, p, format, false, write_plain);
+        write_group(w, p, format, true, write_plain);
         oq_jw_end_array(w);
         oq_jw_end_object(w);
         return;
@@ -124,7 +198,7 @@ static void write_aimet(oq_jw *w, const oq_plan *p, oq_encodings_format format) 
             oq_jw_begin_array(w, key);
         else
             oq_jw_begin_object(w, key);
-        write_group(w, p, weights, lists ? write_lists : write_channels);
+        write_group(w, p, format, weights, lists ? write_lists : write_channels);
         if (lists)
             oq_jw_end_array(w);
         else
@@ -188,7 +262,7 @@ onq_code oq_encodings_write(const oq_plan *p, oq_encodings_format format, oq_buf
     else
         write_aimet(&w, p, format);
     for (size_t i = 0; format != OQ_ENCODINGS_TENSORRT && i < p->tensors.n; i++)
-        *skipped += !is_whole(&p->tensors.v[i]);
+        *skipped += !fits(&p->tensors.v[i], format);
     if (format != OQ_ENCODINGS_TENSORRT)
         oq_buf_adds(out, "\n");
     return out->failed ? oq_fail_nomem(err) : ONQ_OK;

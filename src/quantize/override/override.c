@@ -61,6 +61,13 @@ bool oq_overrides_any_type(const oq_overrides *o, bool (*fn)(oq_dtype)) {
     return false;
 }
 
+bool oq_overrides_any_blocks(const oq_overrides *o) {
+    for (size_t i = 0; o != NULL && i < o->all.n; i++)
+        if (o->all.v[i]->blocks != NULL)
+            return true;
+    return false;
+}
+
 /* ---- reading */
 
 static onq_code get_real(const json_t *v, const char *key, double *out, onq_error *err) {

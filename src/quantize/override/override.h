@@ -33,9 +33,19 @@ typedef struct oq_override {
                        (trained.h) */
 } oq_override;
 
+/* Parameters of a weight in blocks, in the order of DequantizeLinear's. */
+typedef struct oq_override_blocks {
+    uint64_t block, n;
+    float *scale;
+    int32_t *zero;
+} oq_override_blocks;
+
 typedef struct oq_tensor_override {
     oq_str name;
     OQ_VEC(oq_override) channels; /* at least one */
+    const oq_override_blocks
+        *blocks; /* of files of other tools; NULL: none. The axis is that of the
+                                       * first channel */
 } oq_tensor_override;
 
 typedef struct oq_overrides {
@@ -75,3 +85,5 @@ bool oq_override_any_range(const oq_tensor_override *t);
 bool oq_override_uses_type(const oq_tensor_override *t, bool (*fn)(oq_dtype));
 /* True if any of them does. */
 bool oq_overrides_any_type(const oq_overrides *o, bool (*fn)(oq_dtype));
+/* True if a weight is to be in blocks. */
+bool oq_overrides_any_blocks(const oq_overrides *o);

@@ -93,9 +93,14 @@ static onq_code settle_axis(oq_qdq *q, uint32_t node, oq_product product, onq_er
     return ONQ_OK;
 }
 
+static uint64_t block_of(const oq_qdq *q, const oq_qdq_tensor *t) {
+    const oq_tensor_override *over = oq_overrides_find(q->overrides, t->name);
+    return over != NULL && over->blocks != NULL ? over->blocks->block : q->config->block_size;
+}
+
 /* Blocks along the sums, more than one for each: MatMul takes none, Gemm is not fused. */
-static void warn_of_blocks(const oq_qdq *q, const oq_node *n, const oq_qdq_tensor *t) {
-    const uint64_t block = q->config->block_size;
+static void warn_of_blocks(const oq_qdq *q, const oq_node *n, const oq_qdq_tensor *t,
+                           uint64_t block) {
     if (t->axis <= 0 && t->init->dims.n == 2 && (uint64_t)t->init->dims.v[0] <= block)
         return;
     oq_warn(q->model->env,
@@ -114,10 +119,11 @@ onq_code oq_qdq_settle_axes(oq_qdq *q, onq_error *err) {
         if (!q->nodes[i].chosen || traits->product == OQ_NO_PRODUCT ||
             traits->form != OQ_FORM_FLOAT || !is_fused(q, oq_qdq_input(q, i, 0), weight))
             continue;
-        if (q->config->block_size == 0)
+        const uint64_t block = block_of(q, oq_qdq_at(q, weight));
+        if (block == 0)
             OQ_TRY(settle_axis(q, i, traits->product, err));
         else if (traits->product == OQ_MATMUL)
-            warn_of_blocks(q, n, oq_qdq_at(q, weight));
+            warn_of_blocks(q, n, oq_qdq_at(q, weight), block);
     }
     return ONQ_OK;
 }

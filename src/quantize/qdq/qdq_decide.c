@@ -87,6 +87,22 @@ static onq_code take_given(const oq_qdq_tensor *t, const oq_tensor_override *ove
     return ONQ_OK;
 }
 
+/* Parameters of blocks, of a file of another tool. */
+static onq_code take_blocks(const oq_qdq_tensor *t, const oq_override_blocks *blocks,
+                            oq_qdq_weight *w, onq_error *err) {
+    const oq_dtype real = oq_qweight_scale_type(&w->w);
+    if (blocks->n != w->params.n)
+        return oq_fail(err, ONQ_E_CONFIG, "weight '%.*s' has %llu scales of blocks and needs %llu",
+                       OQ_STR(t->name), (unsigned long long)blocks->n,
+                       (unsigned long long)w->params.n);
+    for (uint64_t i = 0; i < blocks->n; i++)
+        w->params.scale[i] = oq_real_round(real, (double)blocks->scale[i]);
+    memcpy(w->params.zero, blocks->zero, (size_t)blocks->n * sizeof *blocks->zero);
+    w->given = true;
+    w->why = "override";
+    return ONQ_OK;
+}
+
 static onq_code take_clamps(oq_qdq *q, const oq_tensor_override *over, oq_qdq_weight *w,
                             onq_error *err) {
     if (!oq_override_any_range(over))
@@ -145,6 +161,7 @@ static onq_code set_up_weight(oq_qdq *q, oq_qdq_tensor *t, onq_error *err) {
     const oq_qconfig *c = q->config;
     const oq_tensor_override *over = oq_overrides_find(q->overrides, t->name);
     const oq_override *first = over != NULL ? &over->channels.v[0] : NULL;
+    const oq_override_blocks *blocks = over != NULL ? over->blocks : NULL;
     const bool given = oq_override_has_params(first);
     const bool is_weight = t->kind == OQ_QDQ_WEIGHT;
     const bool per_channel = oq_qdq_has_channels(q, t);
@@ -158,11 +175,17 @@ static onq_code set_up_weight(oq_qdq *q, oq_qdq_tensor *t, onq_error *err) {
     w->why = is_weight ? "weight" : "constant input";
 
     oq_qgroup group = per_channel ? OQ_QGROUP_CHANNEL : OQ_QGROUP_TENSOR;
-    if (is_weight && c->block_size > 0 && !given) {
+    if (blocks != NULL || (is_weight && c->block_size > 0 && !given)) {
         group = OQ_QGROUP_BLOCK;
         axis = per_channel ? axis : 0;
     }
-    OQ_TRY(oq_qweight_init(&w->w, q->model, t->init, group, axis, c->block_size, err));
+    if (group == OQ_QGROUP_BLOCK && blocks == NULL && t->init->dims.n != 2)
+        return oq_fail(err, ONQ_E_UNSUPPORTED,
+                       "weight '%.*s' has rank %zu, but blocks need weights of rank 2 (exclude "
+                       "the node, or quantize per channel)",
+                       OQ_STR(t->name), t->init->dims.n);
+    OQ_TRY(oq_qweight_init(&w->w, q->model, t->init, group, axis,
+                           blocks != NULL ? blocks->block : c->block_size, err));
     OQ_TRY(oq_qparams_init(&w->params, &q->model->arena, w->w.n_params, err));
 
     w->spec.type = first != NULL && first->has_type ? first->type
@@ -180,6 +203,8 @@ static onq_code set_up_weight(oq_qdq *q, oq_qdq_tensor *t, onq_error *err) {
     if (w->spec.type == OQ_FLOAT8E4M3FN && w->spec.reduced)
         return oq_fail(err, ONQ_E_UNSUPPORTED, "weight '%.*s': reduce_range is not for float 8",
                        OQ_STR(t->name));
+    if (blocks != NULL)
+        return take_blocks(t, blocks, w, err);
     if (given)
         return take_given(t, over, w, err);
     return over != NULL && group != OQ_QGROUP_BLOCK ? take_clamps(q, over, w, err) : ONQ_OK;
