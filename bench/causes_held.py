@@ -300,7 +300,8 @@ def front(kind):
 def save_samples(folder, name, shape, draw, n, seed):
     rng = np.random.default_rng(seed)
     path = f"{folder}/{name}.npz"
-    np.savez(path, x=np.stack([draw(rng, shape) for _ in range(n)]).astype(np.float32))
+    x = np.stack([draw(rng, shape) for _ in range(n)])
+    np.savez(path, x=x if x.dtype == np.int64 else x.astype(np.float32))
     return path
 
 

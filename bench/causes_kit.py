@@ -34,12 +34,13 @@ class Net:
     def __init__(self, shape, seed=0, constants=False):
         self.rng = np.random.default_rng(seed)
         self.nodes, self.inits, self.n = [], [], 0
-        self.shape, self.constants = shape, constants
+        self.shape, self.constants, self.kind = shape, constants, TensorProto.FLOAT
 
     def init(self, value):
         self.n += 1
         name = f"w{self.n}"
-        tensor = numpy_helper.from_array(np.asarray(value, np.float32), name)
+        value = np.asarray(value)
+        tensor = numpy_helper.from_array(value if value.dtype in (np.int64, bool) else value.astype(np.float32), name)
         if self.constants:
             self.nodes.append(helper.make_node("Constant", [], [name], name=f"constant{self.n}", value=tensor))
         else:
@@ -67,7 +68,7 @@ class Net:
 
     def save(self, path, out):
         graph = helper.make_graph(self.nodes, "net",
-                                  [helper.make_tensor_value_info("x", TensorProto.FLOAT, self.shape)],
+                                  [helper.make_tensor_value_info("x", self.kind, self.shape)],
                                   [helper.make_tensor_value_info(out, TensorProto.FLOAT, None)], self.inits)
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
         model = onnx.shape_inference.infer_shapes(model)

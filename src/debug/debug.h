@@ -259,6 +259,12 @@ void oq_debug_kernel_text(const oq_debug *d, oq_buf *out);
 void oq_debug_kernel_json(const oq_debug *d, oq_jw *w);
 bool oq_debug_sums_saturate_here(void);
 
+/* Calls `fn` for the main graph and for every body of an If, Loop or Scan that both models have.
+ * Meanwhile the indices of `d` are about that graph; those of a body look outwards. `holder` is the
+ * node of the quantized model's main graph that the body is in; OQ_NO_NODE: it is the main graph. */
+typedef onq_code (*oq_debug_graph_fn)(oq_debug *d, void *ctx, uint32_t holder, onq_error *err);
+onq_code oq_debug_each_graph(oq_debug *d, oq_debug_graph_fn fn, void *ctx, onq_error *err);
+
 /* ---- between the files of this folder ---- */
 
 /* Takes a sample in, its name copied. */

@@ -330,8 +330,10 @@ static onq_code match_integer(oq_debug *d, oq_map *names, const oq_debug_places 
 /* ---- all ---- */
 
 /* Everything of the two graphs that the indices are about. */
-static onq_code match_graph(oq_debug *d, oq_map *names, onq_error *err) {
+static onq_code match_graph(oq_debug *d, void *ctx, uint32_t holder, onq_error *err) {
     oq_debug_places *p = NULL;
+    oq_map *names = ctx;
+    (void)holder;
     OQ_TRY(oq_debug_places_build(d, &p, err));
     OQ_TRY(oq_debug_match_weights(d, p, err));
     const size_t n = d->quantized_index.graph->node.n;
@@ -344,12 +346,18 @@ static onq_code match_graph(oq_debug *d, oq_map *names, onq_error *err) {
     return ONQ_OK;
 }
 
-static onq_code match_inner(oq_debug *d, oq_map *names, size_t depth, onq_error *err);
+typedef struct visiting {
+    oq_debug_graph_fn fn;
+    void *ctx;
+    uint32_t holder;
+    size_t depth;
+} visiting;
 
-/* The bodies of an If, Loop or Scan, each with the one of the same attribute in the float model.
- * The indices are about the bodies while they are matched. */
-static onq_code match_bodies(oq_debug *d, oq_map *names, const oq_node *quantized,
-                             const oq_node *flt, size_t depth, onq_error *err) {
+static onq_code visit_inner(oq_debug *d, const visiting *v, onq_error *err);
+
+/* The bodies of an If, Loop or Scan, each with the one of the same attribute in the float model. */
+static onq_code visit_bodies(oq_debug *d, const visiting *v, const oq_node *quantized,
+                             const oq_node *flt, onq_error *err) {
     oq_index *around = OQ_NEW_ARRAY(&d->arena, oq_index, 2);
     onq_code rc = ONQ_OK;
     OQ_TRY_ALLOC(around != NULL, err);
@@ -365,28 +373,35 @@ static onq_code match_bodies(oq_debug *d, oq_map *names, const oq_node *quantize
         if (rc == ONQ_OK)
             rc = oq_index_build(&d->float_index, &d->arena, b->g, &around[1], err);
         if (rc == ONQ_OK)
-            rc = match_graph(d, names, err);
+            rc = v->fn(d, v->ctx, v->holder, err);
         if (rc == ONQ_OK)
-            rc = match_inner(d, names, depth + 1, err);
+            rc = visit_inner(d, v, err);
         d->quantized_index = around[0];
         d->float_index = around[1];
     }
     return rc;
 }
 
-static onq_code match_inner(oq_debug *d, oq_map *names, size_t depth, onq_error *err) {
+static onq_code visit_inner(oq_debug *d, const visiting *v, onq_error *err) {
     const oq_graph *g = d->quantized_index.graph;
-    if (depth >= OQ_MAX_GRAPH_DEPTH)
+    if (v->depth >= OQ_MAX_GRAPH_DEPTH)
         return oq_fail(err, ONQ_E_LIMIT, "graphs are nested too deeply");
-    for (size_t i = 0; i < g->node.n; i++) {
+    for (uint32_t i = 0; i < g->node.n; i++) {
         const oq_node *n = g->node.v[i];
+        const visiting in = {v->fn, v->ctx, v->depth == 0 ? i : v->holder, v->depth + 1};
         oq_graph_cursor at = {0};
         const oq_node *flt =
             n->output.n > 0 ? oq_index_producer(&d->float_index, n->output.v[0]) : NULL;
         if (flt != NULL && oq_node_next_graph(n, &at) != NULL)
-            OQ_TRY(match_bodies(d, names, n, flt, depth, err));
+            OQ_TRY(visit_bodies(d, &in, n, flt, err));
     }
     return ONQ_OK;
+}
+
+onq_code oq_debug_each_graph(oq_debug *d, oq_debug_graph_fn fn, void *ctx, onq_error *err) {
+    const visiting v = {fn, ctx, OQ_NO_NODE, 0};
+    OQ_TRY(fn(d, ctx, OQ_NO_NODE, err));
+    return visit_inner(d, &v, err);
 }
 
 onq_code oq_debug_match(oq_debug *d, onq_error *err) {
@@ -395,6 +410,5 @@ onq_code oq_debug_match(oq_debug *d, onq_error *err) {
     oq_map_init(&names, &d->arena);
     OQ_TRY(oq_index_build(&d->float_index, &d->arena, d->flt->proto->graph, NULL, err));
     OQ_TRY(oq_index_build(&d->quantized_index, &d->arena, d->quantized->proto->graph, NULL, err));
-    OQ_TRY(match_graph(d, &names, err));
-    return match_inner(d, &names, 0, err);
+    return oq_debug_each_graph(d, match_graph, &names, err);
 }

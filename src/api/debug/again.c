@@ -48,6 +48,14 @@ bool oq_again_has_channels(const oq_debug_weight *w) {
            oq_op_traits_of(w->op)->weight != 0;
 }
 
+/* True if something inside an If, Loop or Scan is quantized. */
+static bool has_bodies(const oq_debug *d) {
+    bool any = false;
+    for (size_t i = 0; i < d->acts.n; i++)
+        any |= !d->acts.v[i].always;
+    return any;
+}
+
 static onq_code add_static(oq_recipe *r, oq_arena *a, const oq_debug *d, const oq_quantized *q,
                            onq_error *err) {
     uint64_t weights[OQ_DTYPE_COUNT] = {0}, acts[OQ_DTYPE_COUNT] = {0};
@@ -65,6 +73,8 @@ static onq_code add_static(oq_recipe *r, oq_arena *a, const oq_debug *d, const o
         OQ_TRY(oq_recipe_add(r, a, "quant_format", "qoperator", err));
     OQ_TRY(add_type(r, a, "activation_type", usual_type(acts), OQ_UINT8, err));
     OQ_TRY(add_type(r, a, "weight_type", usual_type(weights), OQ_INT8, err));
+    if (has_bodies(d))
+        OQ_TRY(oq_recipe_add(r, a, "enable_subgraph", NULL, err));
     if (is_symmetric(d))
         OQ_TRY(oq_recipe_add(r, a, "activation_symmetric", NULL, err));
     return per_channel > per_tensor ? oq_recipe_add(r, a, "per_channel", NULL, err) : ONQ_OK;

@@ -47,22 +47,40 @@ static bool is_quantized_form(const oq_op_traits *t) {
     return t->form == OQ_FORM_QLINEAR || (t->form != OQ_FORM_FLOAT && t->stands_for != NULL);
 }
 
-static onq_code find_quantized(const oq_index *ix, oq_arena *a, quantized_set *out,
-                               onq_error *err) {
-    oq_map_init(&out->nodes, a);
-    oq_map_init(&out->outputs, a);
-    for (size_t i = 0; i < ix->graph->node.n; i++) {
-        const oq_node *n = ix->graph->node.v[i];
-        const oq_op_traits *t = oq_op_traits_of(n->op_type);
-        const bool integer = t->form == OQ_FORM_QLINEAR;
-        const oq_str name = float_name(n);
-        if (name.n == 0 || (!is_quantized_form(t) && !oq_debug_is_quantized(ix, n)))
-            continue;
-        if (!oq_map_put(&out->nodes, name, 0) ||
-            ((integer || oq_node_feeds_quantize(ix, n)) && !oq_map_put(&out->outputs, name, 0)))
-            return oq_fail_nomem(err);
+/* Calls `fn` for the nodes of a graph and of the bodies in it, with the index of their graph. */
+typedef onq_code (*node_fn)(void *ctx, const oq_index *ix, const oq_node *n, onq_error *err);
+
+static onq_code each_node(oq_graph *g, const oq_index *parent, oq_arena *a, node_fn fn, void *ctx,
+                          onq_error *err) {
+    oq_index *ix = OQ_NEW(a, oq_index);
+    OQ_TRY_ALLOC(ix != NULL, err);
+    OQ_TRY(oq_index_build(ix, a, g, parent, err));
+    for (size_t i = 0; i < g->node.n; i++) {
+        oq_graph_cursor at = {0};
+        OQ_TRY(fn(ctx, ix, g->node.v[i], err));
+        for (oq_graph *body; (body = oq_node_next_graph(g->node.v[i], &at)) != NULL;)
+            OQ_TRY(each_node(body, ix, a, fn, ctx, err));
     }
     return ONQ_OK;
+}
+
+static onq_code note_quantized(void *ctx, const oq_index *ix, const oq_node *n, onq_error *err) {
+    quantized_set *out = ctx;
+    const oq_op_traits *t = oq_op_traits_of(n->op_type);
+    const bool integer = t->form == OQ_FORM_QLINEAR;
+    const oq_str name = float_name(n);
+    if (name.n == 0 || (!is_quantized_form(t) && !oq_debug_is_quantized(ix, n)))
+        return ONQ_OK;
+    if (!oq_map_put(&out->nodes, name, 0) ||
+        ((integer || oq_node_feeds_quantize(ix, n)) && !oq_map_put(&out->outputs, name, 0)))
+        return oq_fail_nomem(err);
+    return ONQ_OK;
+}
+
+static onq_code find_quantized(oq_graph *g, oq_arena *a, quantized_set *out, onq_error *err) {
+    oq_map_init(&out->nodes, a);
+    oq_map_init(&out->outputs, a);
+    return each_node(g, NULL, a, note_quantized, out, err);
 }
 
 /* ---- the same model again ---- */
@@ -78,29 +96,25 @@ static onq_code add_names(oq_diagnosing *g, oq_recipe *r, const char *option, co
 }
 
 /* Nodes and outputs that the options so far quantize and the model leaves float. */
-static onq_code find_left(oq_diagnosing *g, const oq_model *made, names *nodes, names *outputs,
-                          onq_error *err) {
-    oq_arena *a = &g->job->arena;
+typedef struct left_float {
+    oq_arena *a;
     quantized_set given, again;
-    oq_index ix;
-    OQ_TRY(oq_index_build(&ix, a, made->proto->graph, NULL, err));
-    OQ_TRY(find_quantized(&g->d->quantized_index, a, &given, err));
-    OQ_TRY(find_quantized(&ix, a, &again, err));
-    for (size_t i = 0; i < ix.graph->node.n; i++) {
-        const oq_node *n = ix.graph->node.v[i];
-        const oq_str name = float_name(n);
-        const oq_op_traits *t = oq_op_traits_of(n->op_type);
-        const oq_str op = t->stands_for != NULL ? oq_str_of(t->stands_for) : n->op_type;
-        if (name.n == 0 || !oq_map_has(&again.nodes, name))
-            continue;
-        if (!oq_map_has(&given.nodes, name)) {
-            if (!OQ_PUSH(a, nodes, name))
-                return oq_fail_nomem(err);
-        } else if (oq_map_has(&again.outputs, name) && !oq_map_has(&given.outputs, name) &&
-                   !oq_str_among(op, outputs->v, outputs->n) && !OQ_PUSH(a, outputs, op)) {
-            return oq_fail_nomem(err);
-        }
-    }
+    names nodes, outputs;
+} left_float;
+
+static onq_code note_left(void *ctx, const oq_index *ix, const oq_node *n, onq_error *err) {
+    left_float *l = ctx;
+    const oq_str name = float_name(n);
+    const oq_op_traits *t = oq_op_traits_of(n->op_type);
+    const oq_str op = t->stands_for != NULL ? oq_str_of(t->stands_for) : n->op_type;
+    (void)ix;
+    if (name.n == 0 || !oq_map_has(&l->again.nodes, name))
+        return ONQ_OK;
+    if (!oq_map_has(&l->given.nodes, name))
+        return OQ_PUSH(l->a, &l->nodes, name) ? ONQ_OK : oq_fail_nomem(err);
+    if (oq_map_has(&l->again.outputs, name) && !oq_map_has(&l->given.outputs, name) &&
+        !oq_str_among(op, l->outputs.v, l->outputs.n) && !OQ_PUSH(l->a, &l->outputs, op))
+        return oq_fail_nomem(err);
     return ONQ_OK;
 }
 
@@ -111,17 +125,21 @@ static onq_code open_made(oq_diagnosing *g, const char *path, oq_model **m, onq_
 
 /* Adds what the first try quantizes and the model does not. */
 static onq_code narrow(oq_diagnosing *g, const oq_remade *first, bool *changed, onq_error *err) {
-    names nodes = {0}, outputs = {0};
+    left_float l = {.a = &g->job->arena};
     oq_model *m = NULL;
     OQ_TRY(open_made(g, first->path, &m, err));
-    onq_code rc = find_left(g, m, &nodes, &outputs, err);
+    onq_code rc = find_quantized(g->d->quantized->proto->graph, l.a, &l.given, err);
     if (rc == ONQ_OK)
-        rc = add_names(g, &g->base.recipe, "nodes_to_exclude", &nodes, err);
+        rc = find_quantized(m->proto->graph, l.a, &l.again, err);
     if (rc == ONQ_OK)
-        rc =
-            add_names(g, &g->base.recipe, "op_types_to_exclude_output_quantization", &outputs, err);
+        rc = each_node(m->proto->graph, NULL, l.a, note_left, &l, err);
+    if (rc == ONQ_OK)
+        rc = add_names(g, &g->base.recipe, "nodes_to_exclude", &l.nodes, err);
+    if (rc == ONQ_OK)
+        rc = add_names(g, &g->base.recipe, "op_types_to_exclude_output_quantization", &l.outputs,
+                       err);
     oq_model_free(m);
-    *changed = nodes.n + outputs.n > 0;
+    *changed = l.nodes.n + l.outputs.n > 0;
     return rc;
 }
 
@@ -381,7 +399,9 @@ static onq_code find_set(oq_diagnosing *g, onq_error *err) {
                                .groups = &by_type,
                                .n_groups = many};
     OQ_TRY_ALLOC(s != NULL, err);
-    if (x->tries.n == 0 || g->d->search != NULL || !oq_debug_can_search(g->d))
+    bool can = false;
+    OQ_TRY(oq_debug_can_search(g->d, &can, err));
+    if (x->tries.n == 0 || g->d->search != NULL || !can)
         return ONQ_OK;
     OQ_TRY(oq_debug_run_search(g->d, g->run, &t, s, err));
     oq_remade made = OQ_NOT_MADE;

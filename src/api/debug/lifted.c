@@ -8,12 +8,18 @@
 #include "onnx/tidy.h"
 #include "quantize/convert/convert.h"
 
-bool oq_lifted_needs(const oq_debug *given) {
-    const oq_graph *g = given->quantized_index.graph;
+static onq_code look_for_integers(void *ctx, oq_graph *g, onq_error *err) {
+    (void)err;
     for (size_t i = 0; i < g->node.n; i++)
-        if (oq_op_traits_of(g->node.v[i]->op_type)->form == OQ_FORM_QLINEAR)
-            return true;
-    return false;
+        *(bool *)ctx |= oq_op_traits_of(g->node.v[i]->op_type)->form == OQ_FORM_QLINEAR;
+    return ONQ_OK;
+}
+
+bool oq_lifted_needs(const oq_debug *given) {
+    bool any = false;
+    return oq_walk_graphs(given->quantized->proto->graph, look_for_integers, &any, NULL) ==
+               ONQ_OK &&
+           any;
 }
 
 static onq_code save_lifted(oq_model *m, const char *path, onq_error *err) {

@@ -211,7 +211,7 @@ static onq_code search_all(oq_searching *g, onq_error *err) {
     OQ_TRY(oq_search_find(g, err));
     if (s->nodes.n == 0)
         return oq_fail(err, ONQ_E_UNSUPPORTED,
-                       "%s: its main graph has no named node with QuantizeLinear and "
+                       "%s: it has no named node with QuantizeLinear and "
                        "DequantizeLinear around it; sensitivity and bisection need a QDQ model "
                        "(--quant_format qdq)",
                        g->d->quantized->path);

@@ -14,7 +14,8 @@
 #include "debug/debug.h"
 
 typedef struct oq_debug_node {
-    uint32_t node; /* in the quantized model */
+    const oq_index *ix; /* of the graph of the quantized model that it is in */
+    uint32_t node;      /* in that graph */
     oq_str name, op;
     bool excluded; /* in the set that was found */
 } oq_debug_node;
@@ -73,8 +74,12 @@ typedef struct oq_debug_target {
 /* True for a float operator between pairs: it reads dequantized tensors, and either gives its result
  * to a quantizer or has a dequantized weight. A product with a float weight was left float. */
 bool oq_debug_is_quantized(const oq_index *ix, const oq_node *n);
-/* True if the main graph of the quantized model has named nodes between pairs. */
-bool oq_debug_can_search(const oq_debug *d);
+/* Whether the quantized model has named nodes between pairs, in its main graph or in a body of If,
+ * Loop or Scan. */
+onq_code oq_debug_can_search(oq_debug *d, bool *can, onq_error *err);
+static inline const oq_node *oq_debug_node_of(const oq_debug_node *n) {
+    return n->ix->graph->node.v[n->node];
+}
 /* `s` lives in d's arena. Call after oq_debug_match. The sources are read from their beginning. */
 onq_code oq_debug_run_search(oq_debug *d, const oq_debug_run *run, const oq_debug_target *t,
                              oq_debug_search *s, onq_error *err);

@@ -95,18 +95,22 @@ static const oq_node *only_reader(const oq_index *ix, oq_str name, uint32_t *nod
     return NULL;
 }
 
+/* The row of a node of a graph; OQ_NO_NODE: it has none. */
+static uint32_t row_of(const oq_debug_search *s, const oq_index *ix, uint32_t node) {
+    for (uint32_t i = 0; i < s->nodes.n; i++)
+        if (s->nodes.v[i].ix == ix && s->nodes.v[i].node == node)
+            return i;
+    return OQ_NO_NODE;
+}
+
 /* Each node, a product together with the Relu or Clip that alone reads it: alone, a product would
  * be quantized over a range that nobody uses. */
 static onq_code by_node(oq_debug_search *s, oq_arena *a, onq_error *err) {
-    const oq_index *ix = &s->d->quantized_index;
     bool *taken = OQ_NEW_ARRAY(a, bool, s->nodes.n + 1);
-    uint32_t *row = OQ_NEW_ARRAY(a, uint32_t, ix->graph->node.n + 1);
-    OQ_TRY_ALLOC(taken != NULL && row != NULL, err);
-    for (uint32_t i = 0; i < s->nodes.n; i++)
-        row[s->nodes.v[i].node] = i + 1;
+    OQ_TRY_ALLOC(taken != NULL, err);
     for (uint32_t i = 0; i < s->nodes.n; i++) {
         const oq_debug_node *n = &s->nodes.v[i];
-        const oq_node *node = ix->graph->node.v[n->node];
+        const oq_node *node = oq_debug_node_of(n);
         uint32_t at = 0;
         if (taken[i])
             continue;
@@ -114,12 +118,15 @@ static onq_code by_node(oq_debug_search *s, oq_arena *a, onq_error *err) {
         oq_debug_unit *u = &s->units.v[s->units.n - 1];
         OQ_TRY(add_member(s, a, u, i, err));
         const oq_node *clip = oq_op_traits_of(n->op)->product != OQ_NO_PRODUCT && node->output.n > 0
-                                  ? only_reader(ix, node->output.v[0], &at)
+                                  ? only_reader(n->ix, node->output.v[0], &at)
                                   : NULL;
-        if (clip == NULL || !oq_op_traits_of(clip->op_type)->clips || row[at] == 0)
+        const uint32_t row = clip != NULL && oq_op_traits_of(clip->op_type)->clips
+                                 ? row_of(s, n->ix, at)
+                                 : OQ_NO_NODE;
+        if (row == OQ_NO_NODE)
             continue;
-        taken[row[at] - 1] = true;
-        OQ_TRY_ALLOC(OQ_PUSH(a, &u->nodes, row[at] - 1), err);
+        taken[row] = true;
+        OQ_TRY_ALLOC(OQ_PUSH(a, &u->nodes, row), err);
     }
     return ONQ_OK;
 }

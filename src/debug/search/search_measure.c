@@ -25,6 +25,21 @@ typedef struct making {
 
 /* ---- the model ---- */
 
+typedef struct replacing {
+    oq_model *m;
+    const oq_map *from;
+    const oq_str *to;
+} replacing;
+
+static onq_code replace_in(void *ctx, oq_graph *graph, onq_error *err) {
+    const replacing *r = ctx;
+    return oq_graph_replace_many(r->m, graph, r->from, r->to, err);
+}
+
+static onq_code prune_in(void *ctx, oq_graph *graph, onq_error *err) {
+    return oq_graph_prune(ctx, graph, err);
+}
+
 /* Nodes that stand where a pair was go; what read them reads what they read. */
 static onq_code take_out(making *k, onq_error *err) {
     oq_searching *g = k->g;
@@ -34,15 +49,16 @@ static onq_code take_out(making *k, onq_error *err) {
     oq_map_init(&from, &k->arena);
     for (size_t i = 0; i < g->pairs.n; i++) {
         const oq_search_pair *p = &g->pairs.v[i];
-        const oq_value *out = oq_index_find(&g->d->quantized_index, p->dq->output.v[0]);
+        const oq_value *out = oq_index_find(p->ix, p->dq->output.v[0]);
         if (p->like != NULL || out == NULL || out->is_output || !oq_search_is_off(g, p))
             continue;
         if (!oq_map_put(&from, p->dq->output.v[0], (uint32_t)to.n) ||
             !OQ_PUSH(&k->arena, &to, p->inputs.v[0]))
             return oq_fail_nomem(err);
     }
-    OQ_TRY(oq_graph_replace_many(m, m->proto->graph, &from, to.v, err));
-    return oq_graph_prune(m, m->proto->graph, err);
+    replacing r = {.m = m, .from = &from, .to = to.v};
+    OQ_TRY(oq_walk_graphs(m->proto->graph, replace_in, &r, err));
+    return oq_walk_graphs(m->proto->graph, prune_in, m, err);
 }
 
 static onq_code protect(making *k, onq_error *err) {
@@ -51,7 +67,7 @@ static onq_code protect(making *k, onq_error *err) {
     size_t n = 0;
     OQ_TRY(oq_fresh_init(&names, &k->arena, m, err));
     OQ_TRY(oq_forms_protect(m, &names, &n, err));
-    return oq_model_sort(m, err);
+    return oq_model_sort_all(m, NULL, err);
 }
 
 /* A copy of the model as `excluded` says takes its place until `end_copy`. */
@@ -96,35 +112,47 @@ static onq_code wide_inits(making *k, const oq_debug_act *a, oq_str *scale, oq_s
 
 /* True if one of the nodes in the set makes the tensor. */
 static bool is_made_by_set(const oq_searching *g, oq_str pre) {
-    const oq_value *v = pre.p != NULL ? oq_index_find(&g->d->quantized_index, pre) : NULL;
-    const uint32_t at = v != NULL && v->producer != OQ_NO_NODE ? g->place[v->producer] : OQ_NOBODY;
-    return at != OQ_NOBODY && g->s->nodes.v[at].excluded;
+    for (size_t i = 0; pre.p != NULL && i < g->s->nodes.n; i++) {
+        const oq_node *n = oq_debug_node_of(&g->s->nodes.v[i]);
+        if (g->s->nodes.v[i].excluded && oq_str_among(pre, n->output.v, n->output.n))
+            return true;
+    }
+    return false;
+}
+
+typedef struct widening {
+    const oq_debug_act *a;
+    oq_str scale, zero, between;
+} widening;
+
+static onq_code widen_in(void *ctx, oq_graph *graph, onq_error *err) {
+    widening *w = ctx;
+    (void)err;
+    for (size_t n = 0; n < graph->node.n; n++) {
+        oq_node *node = graph->node.v[n];
+        const bool q = oq_node_is_quantize(node);
+        if (!oq_node_is_pair(node) || node->input.n < 3 ||
+            !oq_str_eq(node->input.v[0], q ? w->a->pre : w->between))
+            continue;
+        if (q)
+            w->between = node->output.v[0];
+        node->domain = OQ_S("com.microsoft");
+        node->input.v[1] = w->scale;
+        node->input.v[2] = w->zero;
+    }
+    return ONQ_OK;
 }
 
 /* The pairs after the nodes of the set get 16 bits, over the range that they have. */
 static onq_code widen(making *k, onq_error *err) {
     oq_searching *g = k->g;
     oq_model *m = g->d->quantized;
-    oq_graph *graph = m->proto->graph;
     for (size_t i = 0; i < g->d->acts.n; i++) {
-        const oq_debug_act *a = &g->d->acts.v[i];
-        oq_str scale, zero;
-        if (a->n_params != 1 || a->integer || !is_made_by_set(g, a->pre))
+        widening w = {.a = &g->d->acts.v[i]};
+        if (w.a->n_params != 1 || w.a->integer || !is_made_by_set(g, w.a->pre))
             continue;
-        OQ_TRY(wide_inits(k, a, &scale, &zero, err));
-        oq_str between = {0};
-        for (size_t n = 0; n < graph->node.n; n++) {
-            oq_node *node = graph->node.v[n];
-            const bool q = oq_node_is_quantize(node);
-            if (!oq_node_is_pair(node) || node->input.n < 3 ||
-                !oq_str_eq(node->input.v[0], q ? a->pre : between))
-                continue;
-            if (q)
-                between = node->output.v[0];
-            node->domain = OQ_S("com.microsoft");
-            node->input.v[1] = scale;
-            node->input.v[2] = zero;
-        }
+        OQ_TRY(wide_inits(k, w.a, &w.scale, &w.zero, err));
+        OQ_TRY(oq_walk_graphs(m->proto->graph, widen_in, &w, err));
     }
     return oq_model_set_opset(m, OQ_S("com.microsoft"), 1, err);
 }
@@ -209,32 +237,58 @@ static onq_code measure_quantized(oq_searching *g, bool wide, oq_search_score *o
 
 /* ---- what is left in integers ---- */
 
+typedef struct counting {
+    oq_searching *g;
+    const oq_shapes *shapes;
+    double *macs;     /* by s->nodes */
+    size_t next;      /* row of s->nodes: they are in the order of this walk */
+    double all, left; /* bodies count once, however often they run */
+} counting;
+
+/* `graph` is a copy of one that was searched, with the same nodes. */
+static onq_code count_graph(void *ctx, oq_graph *graph, onq_error *err) {
+    counting *c = ctx;
+    const oq_debug_search *s = c->g->s;
+    (void)err;
+    for (uint32_t i = 0; i < graph->node.n; i++) {
+        const oq_node *node = graph->node.v[i];
+        const double n = oq_node_macs(c->shapes, graph, node);
+        c->all += n;
+        if (c->next >= s->nodes.n || s->nodes.v[c->next].node != i ||
+            !oq_str_eq(s->nodes.v[c->next].name, node->name))
+            continue;
+        c->left += s->nodes.v[c->next].excluded ? 0 : n;
+        c->macs[c->next++] = n;
+    }
+    return ONQ_OK;
+}
+
 static onq_code count_macs(oq_searching *g, const oq_shapes *shapes, onq_error *err) {
     oq_debug_search *s = g->s;
-    const oq_graph *graph = g->d->quantized->proto->graph;
-    double *macs = OQ_NEW_ARRAY(g->arena, double, s->nodes.n + 1);
-    double all = 0, left = 0;
-    OQ_TRY_ALLOC(macs != NULL, err);
-    for (size_t i = 0; i < graph->node.n; i++) {
-        const double n = oq_node_macs(shapes, graph, graph->node.v[i]);
-        const uint32_t at = g->place[i];
-        all += n;
-        if (at == OQ_NOBODY)
-            continue;
-        macs[at] = n;
-        left += s->nodes.v[at].excluded ? 0 : n;
-    }
+    counting c = {.g = g, .shapes = shapes, .macs = OQ_NEW_ARRAY(g->arena, double, s->nodes.n + 1)};
+    OQ_TRY_ALLOC(c.macs != NULL, err);
+    OQ_TRY(oq_walk_graphs(g->d->quantized->proto->graph, count_graph, &c, err));
+    const double all = c.all, *macs = c.macs;
     for (size_t i = 0; i < s->units.n; i++)
         for (size_t k = 0; all > 0 && k < s->units.v[i].nodes.n; k++)
             s->units.v[i].macs += macs[s->units.v[i].nodes.v[k]] / all;
     if (all > 0)
-        s->macs = left / all;
+        s->macs = c.left / all;
+    return ONQ_OK;
+}
+
+static onq_code count_floats(void *ctx, oq_graph *graph, onq_error *err) {
+    uint64_t n = 0;
+    (void)err;
+    for (size_t i = 0; i < graph->initializer.n; i++)
+        if (oq_dtype_is_float(graph->initializer.v[i]->data_type.v) &&
+            oq_tensor_count(graph->initializer.v[i], &n, NULL) == ONQ_OK)
+            *(double *)ctx += (double)n;
     return ONQ_OK;
 }
 
 static onq_code count_weights(oq_searching *g, onq_error *err) {
     const oq_debug *d = g->d;
-    const oq_graph *graph = d->flt->proto->graph;
     oq_map out;
     double all = 0, left = 0;
     uint64_t n = 0;
@@ -242,10 +296,7 @@ static onq_code count_weights(oq_searching *g, onq_error *err) {
     for (size_t i = 0; i < g->s->nodes.n; i++)
         if (g->s->nodes.v[i].excluded && !oq_map_put(&out, g->s->nodes.v[i].name, 0))
             return oq_fail_nomem(err);
-    for (size_t i = 0; i < graph->initializer.n; i++)
-        if (oq_dtype_is_float(graph->initializer.v[i]->data_type.v) &&
-            oq_tensor_count(graph->initializer.v[i], &n, NULL) == ONQ_OK)
-            all += (double)n;
+    OQ_TRY(oq_walk_graphs(d->flt->proto->graph, count_floats, &all, err));
     for (size_t i = 0; i < d->weights.n; i++)
         if (!oq_map_has(&out, d->weights.v[i].node) &&
             oq_tensor_count(d->weights.v[i].flt, &n, NULL) == ONQ_OK)

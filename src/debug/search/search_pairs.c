@@ -36,40 +36,58 @@ bool oq_debug_is_quantized(const oq_index *ix, const oq_node *n) {
     return reads && (weight || oq_node_feeds_quantize(ix, n));
 }
 
-bool oq_debug_can_search(const oq_debug *d) {
-    const oq_graph *g = d->quantized_index.graph;
-    for (size_t i = 0; i < g->node.n; i++)
-        if (g->node.v[i]->name.n > 0 && oq_debug_is_quantized(&d->quantized_index, g->node.v[i]))
-            return true;
-    return false;
+/* An If, Loop or Scan is not quantized itself, whatever is around it. */
+static bool is_unit_node(const oq_index *ix, const oq_node *n) {
+    oq_graph_cursor at = {0};
+    return n->name.n > 0 && oq_node_next_graph(n, &at) == NULL && oq_debug_is_quantized(ix, n);
 }
 
-static onq_code find_nodes(oq_searching *g, onq_error *err) {
-    const oq_index *ix = &g->d->quantized_index;
+static onq_code look_for_node(oq_debug *d, void *ctx, uint32_t holder, onq_error *err) {
+    const oq_graph *g = d->quantized_index.graph;
+    (void)holder, (void)err;
+    for (size_t i = 0; i < g->node.n && !*(bool *)ctx; i++)
+        *(bool *)ctx = is_unit_node(&d->quantized_index, g->node.v[i]);
+    return ONQ_OK;
+}
+
+onq_code oq_debug_can_search(oq_debug *d, bool *can, onq_error *err) {
+    *can = false;
+    return oq_debug_each_graph(d, look_for_node, can, err);
+}
+
+/* One graph while its nodes and pairs are found. */
+typedef struct finding {
+    oq_searching *g;
+    oq_map weights, acts; /* of the debugger, by the names of quantized tensors and of `pre` */
+    const oq_index *ix;
+    uint32_t holder;
+    uint32_t *place; /* by node: in s->nodes, or OQ_NOBODY */
+} finding;
+
+static onq_code find_nodes(finding *f, onq_error *err) {
+    oq_searching *g = f->g;
+    const oq_index *ix = f->ix;
     const size_t n = ix->graph->node.n;
-    g->place = OQ_NEW_ARRAY(g->arena, uint32_t, n + 1);
-    if (g->place == NULL)
-        return oq_fail_nomem(err);
+    f->place = OQ_NEW_ARRAY(g->arena, uint32_t, n + 1);
+    OQ_TRY_ALLOC(f->place != NULL, err);
     for (uint32_t i = 0; i < n; i++) {
         const oq_node *node = ix->graph->node.v[i];
-        g->place[i] = OQ_NOBODY;
-        if (!oq_debug_is_quantized(ix, node) || node->name.n == 0)
+        f->place[i] = OQ_NOBODY;
+        if (!is_unit_node(ix, node))
             continue;
-        g->place[i] = (uint32_t)g->s->nodes.n;
-        const oq_debug_node row = {.node = i, .name = node->name, .op = node->op_type};
-        if (!OQ_PUSH(g->arena, &g->s->nodes, row))
-            return oq_fail_nomem(err);
+        f->place[i] = (uint32_t)g->s->nodes.n;
+        const oq_debug_node row = {.ix = ix, .node = i, .name = node->name, .op = node->op_type};
+        OQ_TRY_ALLOC(OQ_PUSH(g->arena, &g->s->nodes, row), err);
     }
-    g->excluded = OQ_NEW_ARRAY(g->arena, bool, g->s->nodes.n + 1);
-    return g->excluded != NULL ? ONQ_OK : oq_fail_nomem(err);
+    return ONQ_OK;
 }
 
 /* ---- what can be taken away ---- */
 
-static onq_code add_owner(oq_searching *g, oq_search_pair *p, uint32_t node, onq_error *err) {
-    if (node == OQ_NO_NODE || g->place[node] == OQ_NOBODY)
+static onq_code add_owner(const finding *f, oq_search_pair *p, uint32_t node, onq_error *err) {
+    if (node == OQ_NO_NODE || f->place[node] == OQ_NOBODY)
         return ONQ_OK;
-    return OQ_PUSH(g->arena, &p->owners, g->place[node]) ? ONQ_OK : oq_fail_nomem(err);
+    return OQ_PUSH(f->g->arena, &p->owners, f->place[node]) ? ONQ_OK : oq_fail_nomem(err);
 }
 
 /* A float tensor for the quantized model's graph; an input of the replacement. */
@@ -135,20 +153,21 @@ static oq_debug_weight *weight_named(const oq_debug *d, const oq_map *weights, o
     return at != OQ_MAP_NONE ? &d->weights.v[at] : NULL;
 }
 
-static onq_code add_pair(oq_searching *g, const oq_map *weights, const oq_map *acts, uint32_t at,
-                         onq_error *err) {
-    const oq_index *ix = &g->d->quantized_index;
+static onq_code add_pair(finding *f, uint32_t at, onq_error *err) {
+    oq_searching *g = f->g;
+    const oq_index *ix = f->ix;
     oq_node *dq = ix->graph->node.v[at];
-    oq_search_pair p = {.dq = dq, .q_at = OQ_NO_NODE, .dq_at = at};
+    const uint32_t run_at = f->holder != OQ_NO_NODE ? f->holder : at;
+    oq_search_pair p = {.dq = dq, .ix = ix, .q_at = OQ_NO_NODE, .dq_at = at, .run_at = run_at};
     if (!oq_node_is_dequantize(dq) || dq->input.n < 2 || dq->output.n < 1)
         return ONQ_OK;
     const oq_node *q = oq_index_producer(ix, dq->input.v[0]);
-    oq_debug_weight *w = weight_named(g->d, weights, dq->input.v[0]);
+    oq_debug_weight *w = weight_named(g->d, &f->weights, dq->input.v[0]);
     if (oq_node_is_quantize(q) && q->input.n > 0) {
         const oq_value *pre = oq_index_find(ix, q->input.v[0]);
-        OQ_TRY(stand_in(g, acts, &p, q->input.v[0], err));
+        OQ_TRY(stand_in(g, &f->acts, &p, q->input.v[0], err));
         if (pre != NULL)
-            OQ_TRY(add_owner(g, &p, pre->producer, err));
+            OQ_TRY(add_owner(f, &p, pre->producer, err));
         p.q_at = oq_index_find(ix, dq->input.v[0])->producer;
     } else if (w != NULL && w->layout == OQ_DEBUG_AFFINE && !w->transposed) {
         OQ_TRY(weight_input(g, w, &p, err));
@@ -157,26 +176,13 @@ static onq_code add_pair(oq_searching *g, const oq_map *weights, const oq_map *a
     }
     const oq_value *out = oq_index_find(ix, dq->output.v[0]);
     for (size_t i = 0; out != NULL && i < out->uses.n; i++)
-        OQ_TRY(add_owner(g, &p, out->uses.v[i].node, err));
-    if (p.owners.n == 0)
-        return ONQ_OK;
+        if (out->uses.v[i].slot != OQ_SLOT_INNER)
+            OQ_TRY(add_owner(f, &p, out->uses.v[i].node, err));
     return OQ_PUSH(g->arena, &g->pairs, p) ? ONQ_OK : oq_fail_nomem(err);
 }
 
-static onq_code find_pairs(oq_searching *g, onq_error *err) {
-    oq_map weights, acts;
-    oq_map_init(&weights, g->arena);
-    oq_map_init(&acts, g->arena);
-    for (uint32_t i = 0; i < g->d->acts.n; i++)
-        if (g->d->acts.v[i].pre.p != NULL && !oq_map_put(&acts, g->d->acts.v[i].pre, i))
-            return oq_fail_nomem(err);
-    for (uint32_t i = 0; i < g->d->weights.n; i++)
-        if (!oq_map_put(&weights, g->d->weights.v[i].quantized_name, i))
-            return oq_fail_nomem(err);
-    const oq_graph *graph = g->d->quantized_index.graph;
-    for (uint32_t i = 0; i < graph->node.n; i++)
-        OQ_TRY(add_pair(g, &weights, &acts, i, err));
-    return ONQ_OK;
+static onq_code put_name(oq_map *map, oq_str name, uint32_t at, onq_error *err) {
+    return name.p == NULL || oq_map_put(map, name, at) ? ONQ_OK : oq_fail_nomem(err);
 }
 
 /* ---- one try ---- */
@@ -196,7 +202,8 @@ void oq_search_apply(oq_searching *g) {
         if (!p->off)
             continue;
         p->saved = *p->dq;
-        p->saved_reads = oq_slicer_rewire(g->slicer, p->dq_at, p->reads);
+        if (p->ix->parent == NULL) /* a body still reads what it read, or less */
+            p->saved_reads = oq_slicer_rewire(g->slicer, p->dq_at, p->reads);
         p->dq->op_type = p->like != NULL ? p->like->op_type : OQ_S("Identity");
         p->dq->domain = OQ_S("");
         p->dq->input.v = p->inputs.v;
@@ -214,19 +221,75 @@ void oq_search_put_back(oq_searching *g) {
         if (!p->off)
             continue;
         *p->dq = p->saved;
-        oq_slicer_rewire(g->slicer, p->dq_at, p->saved_reads);
+        if (p->ix->parent == NULL)
+            oq_slicer_rewire(g->slicer, p->dq_at, p->saved_reads);
         p->off = false;
     }
 }
 
-onq_code oq_search_find(oq_searching *g, onq_error *err) {
-    oq_model *m = g->d->quantized;
-    g->n_inits = m->proto->graph->initializer.n;
-    OQ_TRY(find_nodes(g, err));
-    OQ_TRY(find_pairs(g, err));
+/* Nodes of a body need the pairs outside of it that they read. */
+static onq_code own_outer(finding *f, onq_error *err) {
+    for (uint32_t i = 0; i < f->ix->graph->node.n; i++) {
+        const oq_node *n = f->ix->graph->node.v[i];
+        for (size_t k = 0; f->place[i] != OQ_NOBODY && k < n->input.n; k++) {
+            if (n->input.v[k].n == 0 || oq_index_find(f->ix, n->input.v[k]) != NULL)
+                continue;
+            for (size_t p = 0; p < f->g->pairs.n; p++)
+                if (oq_str_eq(f->g->pairs.v[p].dq->output.v[0], n->input.v[k]))
+                    OQ_TRY(add_owner(f, &f->g->pairs.v[p], i, err));
+        }
+    }
+    return ONQ_OK;
+}
+
+static onq_code find_in_graph(oq_debug *d, void *ctx, uint32_t holder, onq_error *err) {
+    finding *f = ctx;
+    oq_index *ix = OQ_NEW(f->g->arena, oq_index); /* that of `d` is about another graph soon */
+    OQ_TRY_ALLOC(ix != NULL, err);
+    *ix = d->quantized_index;
+    f->ix = ix;
+    f->holder = holder;
+    OQ_TRY(find_nodes(f, err));
+    for (uint32_t i = 0; i < ix->graph->node.n; i++)
+        OQ_TRY(add_pair(f, i, err));
+    return holder != OQ_NO_NODE ? own_outer(f, err) : ONQ_OK;
+}
+
+/* What no node needs that can be left float stays as it is. */
+static void drop_unowned(oq_searching *g) {
+    size_t n = 0;
     for (size_t i = 0; i < g->pairs.n; i++)
-        for (size_t k = 0; k < g->pairs.v[i].inits.n; k++)
-            if (!oq_graph_add_init(&m->arena, m->proto->graph, g->pairs.v[i].inits.v[k]))
+        if (g->pairs.v[i].owners.n > 0)
+            g->pairs.v[n++] = g->pairs.v[i];
+    g->pairs.n = n;
+}
+
+static onq_code add_inits(oq_searching *g, onq_error *err) {
+    for (size_t i = 0; i < g->pairs.n; i++)
+        for (size_t k = 0; k < g->pairs.v[i].inits.n; k++, g->n_inits++)
+            if (!oq_graph_add_init(&g->d->quantized->arena, g->pairs.v[i].ix->graph,
+                                   g->pairs.v[i].inits.v[k]))
                 return oq_fail_nomem(err);
     return ONQ_OK;
+}
+
+onq_code oq_search_find(oq_searching *g, onq_error *err) {
+    finding f = {.g = g};
+    oq_map_init(&f.weights, g->arena);
+    oq_map_init(&f.acts, g->arena);
+    for (uint32_t i = 0; i < g->d->acts.n; i++)
+        OQ_TRY(put_name(&f.acts, g->d->acts.v[i].pre, i, err));
+    for (uint32_t i = 0; i < g->d->weights.n; i++)
+        OQ_TRY(put_name(&f.weights, g->d->weights.v[i].quantized_name, i, err));
+    OQ_TRY(oq_debug_each_graph(g->d, find_in_graph, &f, err));
+    drop_unowned(g);
+    g->excluded = OQ_NEW_ARRAY(g->arena, bool, g->s->nodes.n + 1);
+    OQ_TRY_ALLOC(g->excluded != NULL, err);
+    return add_inits(g, err);
+}
+
+void oq_search_forget(oq_searching *g) {
+    for (size_t i = g->pairs.n; i-- > 0;)
+        for (size_t k = g->pairs.v[i].inits.n; k-- > 0 && g->n_inits > 0; g->n_inits--)
+            g->pairs.v[i].ix->graph->initializer.n--;
 }

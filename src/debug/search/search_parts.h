@@ -15,7 +15,9 @@
 /* A DequantizeLinear that can be taken away. */
 typedef struct oq_search_pair {
     oq_node *dq;
+    const oq_index *ix;   /* of the graph that it is in */
     uint32_t q_at, dq_at; /* nodes; q_at OQ_NO_NODE: of a weight */
+    uint32_t run_at;      /* node of the main graph that runs it: itself, or what has the body */
     /* A Relu or Clip of the float model that the pair's range stood for, or NULL. */
     const oq_node *like;
     OQ_VEC(oq_tensor *) inits; /* float tensors that the graph needs then */
@@ -34,12 +36,11 @@ typedef struct oq_searching {
     oq_debug_search *s;
     oq_arena *arena;
     OQ_VEC(oq_search_pair) pairs;
-    uint32_t *place;         /* by node of the quantized model: in s->nodes, or OQ_NOBODY */
     bool *excluded;          /* by s->nodes */
     OQ_VEC(oq_datum *) kept; /* the float model's outputs, one array for each sample */
     size_t n_outputs;
     bool keep_acts; /* pairs of activations stay, whoever is excluded */
-    size_t n_inits; /* the graph's own initializers; those of the pairs come after them */
+    size_t n_inits; /* float tensors of the pairs that graphs got */
 
     /* Tries: the graph in slices, what runs them, and the end of the graph that they share. */
     oq_slicer *slicer;
@@ -50,8 +51,10 @@ typedef struct oq_searching {
     size_t tail_cut;                 /* where they begin, or 0 */
 } oq_searching;
 
-/* Fills s->nodes, place, excluded and pairs. The graph gets the float tensors of the pairs. */
+/* Fills s->nodes, excluded and pairs. Graphs get the float tensors of the pairs. */
 onq_code oq_search_find(oq_searching *g, onq_error *err);
+/* Takes these tensors away again. */
+void oq_search_forget(oq_searching *g);
 /* True if no node that is quantized needs the pair. */
 bool oq_search_is_off(const oq_searching *g, const oq_search_pair *p);
 /* Edits the graph as `excluded` says; `put_back` undoes it. */

@@ -293,7 +293,7 @@ static void override(oq_jw *w, oq_str name, const char *type) {
 void oq_debug_search_overrides(const oq_debug_search *s, oq_jw *w) {
     const oq_debug *d = s->d;
     for (size_t i = 0; i < s->nodes.n; i++) {
-        const oq_node *n = d->quantized_index.graph->node.v[s->nodes.v[i].node];
+        const oq_node *n = oq_debug_node_of(&s->nodes.v[i]);
         if (!s->nodes.v[i].excluded)
             continue;
         for (size_t k = 0; k < d->weights.n; k++)

@@ -49,7 +49,7 @@ static onq_code keep_outputs(oq_searching *g, onq_error *err) {
 static onq_code list_reads(oq_searching *g, onq_error *err) {
     for (size_t i = 0; i < g->pairs.n; i++) {
         oq_search_pair *p = &g->pairs.v[i];
-        for (size_t k = 0; k < p->inputs.n; k++) {
+        for (size_t k = 0; p->ix->parent == NULL && k < p->inputs.n; k++) {
             const uint32_t v = oq_slicer_value(g->slicer, p->inputs.v[k]);
             if (v != OQ_NO_VALUE && !OQ_PUSH(g->arena, &p->reads, v))
                 return oq_fail_nomem(err);
@@ -108,7 +108,7 @@ static onq_code plan(trial *t, bool head, onq_error *err) {
     OQ_TRY_ALLOC(changed != NULL, err);
     oq_search_apply(g);
     for (size_t i = 0; i < g->pairs.n; i++)
-        changed[g->pairs.v[i].dq_at] = !g->pairs.v[i].off;
+        changed[g->pairs.v[i].run_at] |= !g->pairs.v[i].off;
     onq_code rc = oq_cuts_find(&g->cuts, changed, &t->arena, &t->change, err);
     if (rc == ONQ_OK && head)
         rc = oq_cuts_head(&g->cuts, &t->change, &t->heads[0], err);
@@ -330,5 +330,5 @@ void oq_search_end(oq_searching *g) {
     if (g->slicer != NULL)
         g->s->n_runs = g->slicer->n_slices;
     oq_slicer_close(g->slicer);
-    g->d->quantized->proto->graph->initializer.n = g->n_inits;
+    oq_search_forget(g);
 }

@@ -5,6 +5,7 @@
 
 #include "onnx/edit.h"
 #include "onnx/operators.h"
+#include "onnx/tidy.h"
 #include "samples/agreement.h"
 
 /* The node that alone reads a tensor, or NULL. */
@@ -54,22 +55,56 @@ static onq_code weight_sqnr(oq_model *m, oq_tensor *w, double *out, onq_error *e
     return rc;
 }
 
-onq_code oq_forms_find(oq_model *m, oq_arena *a, oq_forms_hits *out, onq_error *err) {
-    oq_index ix;
-    oq_graph *g = m->proto->graph;
-    OQ_TRY(oq_index_build(&ix, a, g, NULL, err));
-    for (size_t i = 0; i < g->node.n; i++) {
-        oq_forms_hit hit = {.node = g->node.v[i]};
-        if (taken_at(&ix, hit.node) == NULL)
+/* A node that is taken, with the QuantizeLinear after it, its weight and its graph. */
+typedef struct taken {
+    oq_graph *graph;
+    oq_node *node, *quantize;
+    oq_tensor *weight;
+} taken;
+typedef onq_code (*taken_fn)(void *ctx, const taken *t, onq_error *err);
+
+/* Calls `fn` for each of a graph and of the bodies in it. */
+static onq_code each_taken(oq_arena *a, oq_graph *g, const oq_index *parent, taken_fn fn, void *ctx,
+                           onq_error *err) {
+    oq_index *ix = OQ_NEW(a, oq_index);
+    const size_t n_nodes = g->node.n; /* `fn` may add some */
+    OQ_TRY_ALLOC(ix != NULL, err);
+    OQ_TRY(oq_index_build(ix, a, g, parent, err));
+    for (size_t i = 0; i < n_nodes; i++) {
+        oq_graph_cursor at = {0};
+        taken t = {.graph = g, .node = g->node.v[i], .quantize = taken_at(ix, g->node.v[i])};
+        for (oq_graph *body; (body = oq_node_next_graph(t.node, &at)) != NULL;)
+            OQ_TRY(each_taken(a, body, ix, fn, ctx, err));
+        if (t.quantize == NULL)
             continue;
-        OQ_TRY(weight_sqnr(m, oq_index_init(&ix, hit.node->input.v[1]), &hit.sqnr, err));
-        OQ_TRY_ALLOC(OQ_PUSH(a, out, hit), err);
-        size_t at = out->n - 1;
-        for (; at > 0 && out->v[at - 1].sqnr > hit.sqnr; at--)
-            out->v[at] = out->v[at - 1];
-        out->v[at] = hit;
+        t.weight = oq_index_init(ix, t.node->input.v[1]);
+        OQ_TRY(fn(ctx, &t, err));
     }
     return ONQ_OK;
+}
+
+typedef struct listing {
+    oq_model *m;
+    oq_arena *a;
+    oq_forms_hits *out;
+} listing;
+
+static onq_code list_taken(void *ctx, const taken *t, onq_error *err) {
+    const listing *l = ctx;
+    oq_forms_hits *out = l->out;
+    oq_forms_hit hit = {.node = t->node};
+    OQ_TRY(weight_sqnr(l->m, t->weight, &hit.sqnr, err));
+    OQ_TRY_ALLOC(OQ_PUSH(l->a, out, hit), err);
+    size_t at = out->n - 1;
+    for (; at > 0 && out->v[at - 1].sqnr > hit.sqnr; at--)
+        out->v[at] = out->v[at - 1];
+    out->v[at] = hit;
+    return ONQ_OK;
+}
+
+onq_code oq_forms_find(oq_model *m, oq_arena *a, oq_forms_hits *out, onq_error *err) {
+    listing l = {m, a, out};
+    return each_taken(a, m->proto->graph, NULL, list_taken, &l, err);
 }
 
 /* The lowest number of a type, as a constant of the graph. */
@@ -85,39 +120,39 @@ static onq_code add_lowest(oq_model *m, oq_fresh *names, oq_dtype type, oq_str *
                 : oq_tensor_set_raw(&m->arena, t, &lowest, sizeof lowest, err);
 }
 
+typedef struct protecting {
+    oq_model *m;
+    oq_fresh *names;
+    oq_str lowest[2]; /* of float and of float16, in the main graph */
+    size_t n;
+} protecting;
+
 /* A Max before the QuantizeLinear. */
-static onq_code protect(oq_model *m, oq_fresh *names, const oq_node *n, oq_node *quantize,
-                        oq_str lowest, onq_error *err) {
-    const oq_str in[2] = {quantize->input.v[0], lowest};
-    const oq_str out = oq_fresh_tensor(names, in[0], "_kept");
-    const oq_str name = oq_fresh_node_of(names, n, "_kept");
-    oq_node *max = out.p != NULL && !names->failed
-                       ? oq_node_make(&m->arena, "Max", name, in, 2, &out, 1)
+static onq_code protect_from(protecting *p, const taken *t, oq_dtype type, onq_error *err) {
+    oq_str *lowest = &p->lowest[type == OQ_FLOAT16];
+    if (lowest->p == NULL)
+        OQ_TRY(add_lowest(p->m, p->names, type, lowest, err));
+    const oq_str in[2] = {t->quantize->input.v[0], *lowest};
+    const oq_str out = oq_fresh_tensor(p->names, in[0], "_kept");
+    const oq_str name = oq_fresh_node_of(p->names, t->node, "_kept");
+    oq_node *max = out.p != NULL && !p->names->failed
+                       ? oq_node_make(&p->m->arena, "Max", name, in, 2, &out, 1)
                        : NULL;
-    OQ_TRY_ALLOC(max != NULL && oq_graph_add_node(&m->arena, m->proto->graph, max), err);
-    quantize->input.v[0] = out;
-    return ONQ_OK;
+    OQ_TRY_ALLOC(max != NULL && oq_graph_add_node(&p->m->arena, t->graph, max), err);
+    t->quantize->input.v[0] = out;
+    p->n++;
+    return t->graph != p->m->proto->graph ? oq_model_sort_inner(p->m, t->graph, err) : ONQ_OK;
+}
+
+static onq_code protect(void *ctx, const taken *t, onq_error *err) {
+    return protect_from(ctx, t, (oq_dtype)t->weight->data_type.v, err);
 }
 
 onq_code oq_forms_protect(oq_model *m, oq_fresh *names, size_t *n, onq_error *err) {
-    oq_index ix;
-    oq_graph *g = m->proto->graph;
-    oq_str lowest[2] = {{0}};
-    const size_t n_nodes = g->node.n;
-    *n = 0;
+    protecting p = {.m = m, .names = names};
     OQ_SCRATCH(scratch, &m->env->alloc);
-    OQ_TRY(oq_index_build(&ix, &scratch, g, NULL, err));
-    for (size_t i = 0; i < n_nodes; i++) {
-        oq_node *quantize = taken_at(&ix, g->node.v[i]);
-        if (quantize == NULL)
-            continue;
-        const oq_dtype type = (oq_dtype)oq_index_init(&ix, g->node.v[i]->input.v[1])->data_type.v;
-        oq_str *low = &lowest[type == OQ_FLOAT16];
-        if (low->p == NULL)
-            OQ_TRY(add_lowest(m, names, type, low, err));
-        OQ_TRY(protect(m, names, g->node.v[i], quantize, *low, err));
-        ++*n;
-    }
+    OQ_TRY(each_taken(&scratch, m->proto->graph, NULL, protect, &p, err));
+    *n = p.n;
     return ONQ_OK;
 }
 
@@ -202,8 +237,8 @@ static bool has_such_kernel(const oq_node *n) {
     return oq_node_is(n, "AveragePool") || oq_node_is(n, "Softmax");
 }
 
-static onq_code mend_kernel(oq_model *m, const oq_index *ix, const oq_forms_shapes *s, oq_node *n,
-                            oq_fresh *names, oq_str lowest[2], onq_error *err) {
+static onq_code mend_kernel(protecting *p, const oq_index *ix, const oq_forms_shapes *s, oq_node *n,
+                            onq_error *err) {
     const oq_node *before = n->input.n > 0 ? oq_index_producer(ix, n->input.v[0]) : NULL;
     oq_node *after = n->output.n > 0 ? only_reader(ix, n->output.v[0]) : NULL;
     const oq_tensor *zero = oq_node_is_dequantize(before) && before->input.n > 2
@@ -216,20 +251,18 @@ static onq_code mend_kernel(oq_model *m, const oq_index *ix, const oq_forms_shap
     const oq_kernel_need need =
         oq_forms_kernel_need(n, s, oq_node_is_quantize(first) ? first->input.v[0] : n->input.v[0]);
     if (need == OQ_KERNEL_UNPADDED)
-        return oq_attr_set_int(&m->arena, n, OQ_S("count_include_pad"), 0) ? ONQ_OK
-                                                                           : oq_fail_nomem(err);
+        return oq_attr_set_int(&p->m->arena, n, OQ_S("count_include_pad"), 0) ? ONQ_OK
+                                                                              : oq_fail_nomem(err);
     const oq_tensor *scale = oq_index_init(ix, before->input.v[1]);
     if (need == OQ_KERNEL_NOTHING || scale == NULL)
         return ONQ_OK;
-    oq_str *low = &lowest[scale->data_type.v == OQ_FLOAT16];
-    if (low->p == NULL)
-        OQ_TRY(add_lowest(m, names, (oq_dtype)scale->data_type.v, low, err));
-    return protect(m, names, n, after, *low, err);
+    const taken t = {.graph = ix->graph, .node = n, .quantize = after};
+    return protect_from(p, &t, (oq_dtype)scale->data_type.v, err);
 }
 
 onq_code oq_forms_kernels(oq_model *m, const oq_forms_shapes *s, oq_fresh *names, onq_error *err) {
     oq_graph *g = m->proto->graph;
-    oq_str lowest[2] = {{0}};
+    protecting p = {.m = m, .names = names};
     oq_index ix;
     const size_t n_nodes = g->node.n;
     size_t i = 0;
@@ -240,7 +273,7 @@ onq_code oq_forms_kernels(oq_model *m, const oq_forms_shapes *s, oq_fresh *names
         OQ_TRY(oq_index_build(&ix, &scratch, g, NULL, err));
     for (; i < n_nodes; i++)
         if (has_such_kernel(g->node.v[i]))
-            OQ_TRY(mend_kernel(m, &ix, s, g->node.v[i], names, lowest, err));
+            OQ_TRY(mend_kernel(&p, &ix, s, g->node.v[i], err));
     return ONQ_OK;
 }
 

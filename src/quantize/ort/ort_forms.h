@@ -54,9 +54,9 @@ typedef struct oq_forms_hit {
 } oq_forms_hit;
 typedef OQ_VEC(oq_forms_hit) oq_forms_hits;
 
-/* Finds them in the model's graph, those that lose most first. */
+/* Finds them in all graphs of the model, those that lose most first. */
 onq_code oq_forms_find(oq_model *m, oq_arena *a, oq_forms_hits *out, onq_error *err);
-/* Protects all of them; *n is how many. The nodes that it adds are at the end of the graph: sort it
+/* Protects all of them; *n is how many. Nodes that it adds to the main graph are at its end: sort it
  * then. */
 onq_code oq_forms_protect(oq_model *m, oq_fresh *names, size_t *n, onq_error *err);
 /* Protects them, and counts them in the plan, if `keep`; otherwise gives each a row there, for a
