@@ -188,15 +188,18 @@ def test_target_and_node_config(tmp_path):
     assert done.returncode == 2 and "and with the nodes of --node_config" in done.stderr
 
 
-def test_weighed_by_layers_and_kinds(tmp_path):
-    """More weights than are weighed one by one: few runs, and the layer that counts is found all the same."""
+@pytest.mark.parametrize("unlike", [False, True])
+def test_weighed_by_layers_and_kinds(tmp_path, unlike):
+    """More weights than are weighed one by one: few runs, and the layer that counts is found all the same; so is, in
+    that layer, a weight that counts unlike the others of its kind."""
     rng, k, layers = np.random.default_rng(0), 32, 20
     nodes, inits, sums = [], [], []
     for i in range(layers):
         for kind, factor in (("q_proj", 0.05), ("v_proj", 1), ("down_proj", 1)):
             name = f"layers.{i}.{kind}.weight"
             inits.append(numpy_helper.from_array((rng.standard_normal((k, k)) / np.sqrt(k)).astype(np.float32), name))
-            inits.append(numpy_helper.from_array(np.float32(factor * (30 if i == 7 else 1)), name + "_f"))
+            heavy = 30 * (20 if unlike and kind == "q_proj" else 0.05 if unlike else 1) if i == 7 else 1
+            inits.append(numpy_helper.from_array(np.float32(factor * heavy), name + "_f"))
             nodes.append(helper.make_node("MatMul", ["x", name], [name + "_p"], f"/layers.{i}/{kind}/MatMul"))
             nodes.append(helper.make_node("Mul", [name + "_p", name + "_f"], [name + "_m"]))
             sums.append(name + "_m")
@@ -207,9 +210,10 @@ def test_weighed_by_layers_and_kinds(tmp_path):
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), path)
     calibtool.write_samples(data, samples(4, k=k))
     bits = spent(path, tmp_path / "out.onnx", "--target_bits", "5.3", "--data", data)
-    assert bits["measured"] and bits["runs"] <= 4 + 20 + 3
-    heavy = [bits["weights"][f"layers.7.{kind}.weight"] for kind in ("v_proj", "down_proj")]
-    assert heavy == [8, 8], bits["weights"]
+    # looking, layers, kinds, three weights alone, three choices
+    assert bits["measured"] and bits["runs"] <= 4 + 20 + 3 + 3 + 3
+    heavy = [bits["weights"][f"layers.7.{kind}.weight"] for kind in (["q_proj"] if unlike else ["v_proj", "down_proj"])]
+    assert set(heavy) == {8}, bits["weights"]
 
 
 @pytest.mark.parametrize("level", ["0", "4"])

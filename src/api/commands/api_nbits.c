@@ -426,6 +426,7 @@ static onq_code spend(run *r, onq_error *err) {
         rc = oq_nb_weigher_new(&samples, &w, err);
     b.see = oq_nb_weigher_see;
     b.weigh = oq_nb_weigher_weigh;
+    b.judge = oq_nb_weigher_judge;
     b.ctx = w;
     if (rc == ONQ_OK)
         rc = oq_nb_spend(&nb, &b, err);

@@ -136,10 +136,11 @@ typedef struct oq_nb_weighed {
 /* Bits to spend on all weights together, scales and zero points counted. */
 typedef struct oq_nb_budget {
     double target; /* bits a weight */
-    /* Asks samples. `see` gives the power of the inputs, `weigh` what harm each weight does; both
-     * NULL: weights count by their own noise. */
+    /* Asks samples. `see` gives the power of the inputs, `weigh` what harm each weight does, `judge`
+     * what harm the shares of the configuration do; all NULL: weights count by their own noise. */
     onq_code (*see)(void *ctx, oq_nb_weighed *w, size_t n, onq_error *err);
     onq_code (*weigh)(void *ctx, oq_nb_weighed *w, size_t n, onq_error *err);
+    onq_code (*judge)(void *ctx, double *harm, onq_error *err);
     void *ctx;
     bool any_block; /* blocks may be larger than c->how.block */
     /* The result: bits a weight, how many weights have each number of bits (0: float), and how many

@@ -234,67 +234,10 @@ static bool take_step(spending *s, double *left) {
     return true;
 }
 
-/* Where every weight begins: the cheapest level that is no worse than the floor, or, where samples
- * weigh the harm, the cheapest of all. */
-static double begin(spending *s, size_t floor, bool weighed) {
-    double sum = 0.0;
-    for (size_t i = 0; i < s->all.n; i++) {
-        weight *w = &s->all.v[i];
-        if (w->fixed) {
-            sum += cost_of(&w->task);
-            continue;
-        }
-        const double most = w->levels[at_least(w, floor)].noise;
-        for (w->at = at_least(w, 0); !weighed && w->at < floor && w->levels[w->at].noise > most;)
-            w->at = at_least(w, w->at + 1);
-        sum += w->levels[w->at].cost;
-    }
-    return sum;
-}
-
-static double harm_of(const spending *s) {
-    double sum = 0.0;
-    for (size_t i = 0; i < s->all.n; i++)
-        sum += s->all.v[i].fixed ? 0.0 : s->all.v[i].levels[s->all.v[i].at].noise;
-    return sum;
-}
-
-static double spend_from(spending *s, double budget, size_t floor, bool weighed) {
-    double left = budget - begin(s, floor, weighed);
-    while (take_step(s, &left))
-        ;
-    return left;
-}
-
-static onq_code spend(oq_nb_budget *b, spending *s, onq_error *err) {
-    double count = 0.0;
-    size_t floor = 0;
-    for (size_t i = 0; i < s->all.n; i++)
-        count += s->all.v[i].count;
-    const double budget = b->target * count, least = cost_of_all(s, 0);
-    if (budget < least)
-        return oq_fail(err, ONQ_E_OPTION,
-                       "--target_bits %g: the fewest bits that are possible here are %.2f a weight "
-                       "with scales%s (larger blocks need fewer)",
-                       b->target, least / count,
-                       b->n_fixed > 0 ? " and with the nodes of --node_config" : "");
-    for (size_t k = 0; k < FORMS; k++)
-        if (cost_of_all(s, k) <= budget)
-            floor = k;
-    /* Steps from below can end in a worse place than those from the floor. */
-    double left = spend_from(s, budget, floor, false);
-    const double harm = harm_of(s);
-    if (b->weigh != NULL) {
-        left = spend_from(s, budget, floor, true);
-        if (harm_of(s) > harm)
-            left = spend_from(s, budget, floor, false);
-    }
-    b->uniform = forms[floor].name;
-    b->got = (budget - left) / count;
-    return ONQ_OK;
-}
-
 static onq_code keep_shares(oq_nb_config *c, oq_nb_budget *b, const spending *s, onq_error *err) {
+    c->shares.n = 0;
+    oq_map_init(&c->share_map, c->lists->arena);
+    memset(b->count, 0, sizeof b->count);
     for (size_t i = 0; i < s->all.n; i++) {
         const weight *w = &s->all.v[i];
         const unsigned bits = w->fixed ? w->task.bits : forms[w->at].bits;
@@ -309,6 +252,78 @@ static onq_code keep_shares(oq_nb_config *c, oq_nb_budget *b, const spending *s,
             return oq_fail_nomem(err);
     }
     return ONQ_OK;
+}
+
+/* Ways to spend a budget, from the boldest to the same bits for all. */
+typedef enum way { FROM_BELOW, FROM_FLOOR, UNIFORM, WAYS } way;
+
+/* Where every weight begins: at the cheapest level of all, at the cheapest that is no worse than the
+ * floor, or at the floor. */
+static double begin(spending *s, size_t floor, way how) {
+    double sum = 0.0;
+    for (size_t i = 0; i < s->all.n; i++) {
+        weight *w = &s->all.v[i];
+        if (w->fixed) {
+            sum += cost_of(&w->task);
+            continue;
+        }
+        const double most = how == FROM_BELOW ? INFINITY : w->levels[at_least(w, floor)].noise;
+        w->at = at_least(w, how == UNIFORM ? floor : 0);
+        while (w->at < floor && w->levels[w->at].noise > most)
+            w->at = at_least(w, w->at + 1);
+        sum += w->levels[w->at].cost;
+    }
+    return sum;
+}
+
+/* What is left. */
+static double spend_so(spending *s, double budget, size_t floor, way how) {
+    double left = budget - begin(s, floor, how);
+    while (how != UNIFORM && take_step(s, &left))
+        ;
+    return left;
+}
+
+/* Samples say what each way does, of the model as it would be written: the sum of what single
+ * weights do is a guess. */
+static onq_code choose_way(const oq_nb_job *job, oq_nb_budget *b, spending *s, double budget,
+                           size_t floor, way *best, onq_error *err) {
+    double least = INFINITY;
+    *best = b->weigh != NULL ? FROM_BELOW : FROM_FLOOR;
+    for (int how = FROM_BELOW; b->judge != NULL && how < WAYS; how++) {
+        double harm = 0;
+        OQ_TRY(oq_progress(job->model->env, "trying choices", (uint64_t)how, WAYS, err));
+        spend_so(s, budget, floor, (way)how);
+        OQ_TRY(keep_shares(job->config, b, s, err));
+        OQ_TRY(b->judge(b->ctx, &harm, err));
+        if (!(harm < least))
+            continue;
+        least = harm;
+        *best = (way)how;
+    }
+    return ONQ_OK;
+}
+
+static onq_code spend(const oq_nb_job *job, oq_nb_budget *b, spending *s, onq_error *err) {
+    double count = 0.0;
+    size_t floor = 0;
+    way best;
+    for (size_t i = 0; i < s->all.n; i++)
+        count += s->all.v[i].count;
+    const double budget = b->target * count, least = cost_of_all(s, 0);
+    if (budget < least)
+        return oq_fail(err, ONQ_E_OPTION,
+                       "--target_bits %g: the fewest bits that are possible here are %.2f a weight "
+                       "with scales%s (larger blocks need fewer)",
+                       b->target, least / count,
+                       b->n_fixed > 0 ? " and with the nodes of --node_config" : "");
+    for (size_t k = 0; k < FORMS; k++)
+        if (cost_of_all(s, k) <= budget)
+            floor = k;
+    OQ_TRY(choose_way(job, b, s, budget, floor, &best, err));
+    b->uniform = forms[floor].name;
+    b->got = (budget - spend_so(s, budget, floor, best)) / count;
+    return keep_shares(job->config, b, s, err);
 }
 
 static onq_code run(const oq_nb_job *job, oq_nb_budget *b, spending *s, onq_error *err) {
@@ -328,8 +343,7 @@ static onq_code run(const oq_nb_job *job, oq_nb_budget *b, spending *s, onq_erro
     OQ_TRY(rc);
     if (b->weigh != NULL)
         OQ_TRY(weigh_all(b, s, weighed, err));
-    OQ_TRY(spend(b, s, err));
-    return keep_shares(job->config, b, s, err);
+    return spend(job, b, s, err);
 }
 
 onq_code oq_nb_spend(const oq_nb_job *job, oq_nb_budget *b, onq_error *err) {

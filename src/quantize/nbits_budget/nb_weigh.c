@@ -4,17 +4,19 @@
 #include "quantize/nbits_budget/nb_weigh.h"
 
 #include "engine/sweep.h"
+#include "onnx/codec/schema.h"
 #include "quantize/nbits_budget/nb_switch.h"
 #include "samples/agreement.h"
 #include "samples/language.h"
 
 #include <math.h>
 
-#define SEEN    8  /* samples that the inputs of weights are looked at with */
-#define SINGLE  48 /* weights that are weighed one by one */
-#define CHUNKS  32 /* of weights whose layer is not known */
-#define ROUNDS  30 /* of fitting layers and kinds to each other */
-#define KEPT    4  /* samples that weights are weighed with, at most */
+#define SEEN    8   /* samples that the inputs of weights are looked at with */
+#define SINGLE  48  /* weights that are weighed one by one, */
+#define CLOSER  0.5 /* and, of more, those of the layers that do this part of all harm */
+#define CHUNKS  32  /* of weights whose layer is not known */
+#define ROUNDS  30  /* of fitting layers and kinds to each other */
+#define KEPT    4   /* samples that weights are weighed with, at most */
 #define NO_KIND UINT32_MAX
 
 /* What is known of the inputs of a weight. */
@@ -50,6 +52,19 @@ struct oq_nb_weigher {
 
 /* ---- looking at inputs ---- */
 
+/* Each row counts as much, however large it is: the first token of a text may be a thousand times
+ * as large as all others, and is one word of many. */
+static bool add_row(const float *x, uint64_t k, double *sums) {
+    double power = 0;
+    for (uint64_t i = 0; i < k; i++)
+        power += (double)x[i] * (double)x[i];
+    if (!isfinite(power) || power <= 0)
+        return false;
+    for (uint64_t i = 0; i < k; i++)
+        sums[i] += (double)x[i] * (double)x[i] / power * (double)k;
+    return true;
+}
+
 static onq_code seen(void *ctx, size_t index, const oq_datum *d, onq_error *err) {
     oq_nb_weigher *w = ctx;
     input *in = &w->inputs.v[index];
@@ -60,9 +75,8 @@ static onq_code seen(void *ctx, size_t index, const oq_datum *d, onq_error *err)
         return ONQ_OK;
     oq_arena_init(&scratch, &w->job->model->env->alloc);
     const float *x = d->count > 0 ? oq_datum_floats(d, &scratch) : NULL;
-    for (uint64_t i = 0; x != NULL && i < d->count; i++)
-        in->sums[i % in->k] += isfinite(x[i]) ? (double)x[i] * (double)x[i] : 0.0;
-    in->rows += d->count / in->k;
+    for (uint64_t i = 0; x != NULL && i < d->count; i += in->k)
+        in->rows += add_row(x + i, in->k, in->sums);
     oq_arena_release(&scratch);
     return x != NULL || d->count == 0 ? ONQ_OK : oq_fail_nomem(err);
 }
@@ -187,6 +201,8 @@ typedef struct group {
 
 typedef struct table {
     uint32_t *layer, *kind; /* of each weight */
+    double *room;           /* one for each group */
+    double *known;          /* the harm of a weight that was weighed alone; < 0: it was not */
     OQ_VEC(group) layers, kinds;
 } table;
 
@@ -225,7 +241,8 @@ static onq_code find_groups(oq_nb_weigher *w, const oq_nb_weighed *all, size_t n
     oq_map_init(&kinds, a);
     t->layer = OQ_NEW_ARRAY(a, uint32_t, n + 1);
     t->kind = OQ_NEW_ARRAY(a, uint32_t, n + 1);
-    if (t->layer == NULL || t->kind == NULL)
+    t->known = OQ_NEW_ARRAY(a, double, n + 1);
+    if (t->layer == NULL || t->kind == NULL || t->known == NULL)
         return oq_fail_nomem(err);
     for (size_t i = 0; i < n; i++) {
         const oq_nb_reader *r = all[i].reader;
@@ -237,12 +254,15 @@ static onq_code find_groups(oq_nb_weigher *w, const oq_nb_weighed *all, size_t n
             return oq_fail_nomem(err);
         OQ_TRY(number(a, &layers, key, &n_layers, &t->layer[i], err));
         t->kind[i] = NO_KIND;
+        t->known[i] = -1;
         const oq_str kind = n > SINGLE ? kind_of(a, &all[i]) : OQ_S("");
         if (kind.p == NULL)
             return oq_fail_nomem(err);
         if (n > SINGLE)
             OQ_TRY(number(a, &kinds, kind, &n_kinds, &t->kind[i], err));
     }
+    t->room = OQ_NEW_ARRAY(a, double, n_layers + n_kinds + 1);
+    OQ_TRY_ALLOC(t->room != NULL, err);
     for (size_t i = 0; i < n_layers + n_kinds; i++)
         if (!(i < n_layers ? OQ_PUSH(a, &t->layers, (group){0})
                            : OQ_PUSH(a, &t->kinds, (group){0})))
@@ -250,17 +270,21 @@ static onq_code find_groups(oq_nb_weigher *w, const oq_nb_weighed *all, size_t n
     return ONQ_OK;
 }
 
+static void set_switch(oq_nb_weigher *w, const oq_nb_weighed *weight) {
+    const size_t at = oq_nb_switch_of(&w->graph, weight->reader->weight);
+    if (at != OQ_NB_NO_SWITCH)
+        w->on[at] = true;
+}
+
 /* Runs the samples with the weights of one group quantized. */
 static onq_code measure_group(oq_nb_weigher *w, const oq_nb_weighed *all, size_t n,
                               const uint32_t *of, uint32_t which, group *g, onq_error *err) {
     memset(w->on, 0, w->graph.n * sizeof *w->on);
-    for (size_t i = 0; i < n; i++) {
-        const size_t at =
-            of[i] == which ? oq_nb_switch_of(&w->graph, all[i].reader->weight) : OQ_NB_NO_SWITCH;
-        if (at != OQ_NB_NO_SWITCH)
-            w->on[at] = true;
-        g->n += of[i] == which;
-    }
+    for (size_t i = 0; i < n; i++)
+        if (of[i] == which) {
+            set_switch(w, &all[i]);
+            g->n++;
+        }
     return measure(w, &g->harm, err);
 }
 
@@ -278,19 +302,6 @@ static onq_code measure_groups(oq_nb_weigher *w, const oq_nb_weighed *all, size_
     return oq_progress(env, "weighing", total, total, err);
 }
 
-/* Scales the members of each group such that they sum up to what was measured of it. */
-static void fit(oq_nb_weighed *all, size_t n, const uint32_t *of, group *groups, size_t n_groups,
-                double unit) {
-    for (size_t i = 0; i < n_groups; i++)
-        groups[i].guess = 0;
-    for (size_t i = 0; i < n; i++)
-        groups[of[i]].guess += all[i].harm;
-    for (size_t i = 0; i < n; i++) {
-        const group *g = &groups[of[i]];
-        all[i].harm = g->guess > 0 ? all[i].harm * g->harm * unit / g->guess : 0;
-    }
-}
-
 static double sum_of(const group *g, size_t n) {
     double sum = 0;
     for (size_t i = 0; i < n; i++)
@@ -298,23 +309,130 @@ static double sum_of(const group *g, size_t n) {
     return sum;
 }
 
+/* Weighs every weight of a layer alone. */
+static onq_code look_closer(oq_nb_weigher *w, const oq_nb_weighed *all, size_t n, table *t,
+                            uint32_t layer, onq_error *err) {
+    for (size_t i = 0; i < n; i++) {
+        if (t->layer[i] != layer)
+            continue;
+        t->known[i] = t->layers.v[layer].harm;
+        if (t->layers.v[layer].n > 1) {
+            memset(w->on, 0, w->graph.n * sizeof *w->on);
+            set_switch(w, &all[i]);
+            OQ_TRY(measure(w, &t->known[i], err));
+        }
+    }
+    return ONQ_OK;
+}
+
+/* What layers and kinds say together is wrong about a weight that is unlike others of its kind. The
+ * layers that do most harm have those in which it matters. */
+static onq_code look_closer_at_worst(oq_nb_weigher *w, const oq_nb_weighed *all, size_t n, table *t,
+                                     onq_error *err) {
+    const double half = CLOSER * sum_of(t->layers.v, t->layers.n);
+    bool *done = OQ_NEW_ARRAY(&w->arena, bool, t->layers.n + 1);
+    OQ_TRY_ALLOC(done != NULL, err);
+    for (double seen_harm = 0; t->kinds.n > 0 && seen_harm < half;) {
+        size_t worst = 0;
+        for (size_t i = 0; i < t->layers.n; i++)
+            if (done[worst] || (!done[i] && t->layers.v[i].harm > t->layers.v[worst].harm))
+                worst = i;
+        OQ_TRY(oq_progress(w->job->model->env, "weighing single weights",
+                           (uint64_t)(100 * seen_harm / half), 100, err));
+        OQ_TRY(look_closer(w, all, n, t, (uint32_t)worst, err));
+        seen_harm += t->layers.v[worst].harm;
+        done[worst] = true;
+    }
+    return ONQ_OK;
+}
+
+/* Scales the members of each group such that they sum up to what was measured of it and is not
+ * known of single ones; a tenth of it is left for the others at least, since harms do not add up
+ * exactly. */
+static void fit(oq_nb_weighed *all, size_t n, const table *t, const uint32_t *of, group *groups,
+                size_t n_groups, double unit) {
+    double *known = t->room;
+    for (size_t i = 0; i < n_groups; i++)
+        groups[i].guess = known[i] = 0;
+    for (size_t i = 0; i < n; i++)
+        *(t->known[i] < 0 ? &groups[of[i]].guess : &known[of[i]]) += all[i].harm;
+    for (size_t i = 0; i < n; i++) {
+        const group *g = &groups[of[i]];
+        const double rest = fmax(g->harm * unit - known[of[i]], 0.1 * g->harm * unit);
+        if (t->known[i] < 0)
+            all[i].harm = g->guess > 0 ? all[i].harm * rest / g->guess : 0;
+    }
+}
+
 onq_code oq_nb_weigher_weigh(void *ctx, oq_nb_weighed *all, size_t n, onq_error *err) {
     oq_nb_weigher *w = ctx;
     table t = {0};
     OQ_TRY(find_groups(w, all, n, &t, err));
     OQ_TRY(measure_groups(w, all, n, &t, err));
+    OQ_TRY(look_closer_at_worst(w, all, n, &t, err));
     for (size_t i = 0; i < n; i++)
-        all[i].harm = fmax(all[i].guess, 1e-30);
+        all[i].harm = t.known[i] < 0 ? fmax(all[i].guess, 1e-30) : t.known[i];
     const double layers = sum_of(t.layers.v, t.layers.n), kinds = sum_of(t.kinds.v, t.kinds.n);
     if (!(layers > 0)) /* the samples tell nothing */
         return ONQ_OK;
     for (unsigned i = 0; i < ROUNDS && t.kinds.n > 0 && kinds > 0; i++) {
-        fit(all, n, t.kind, t.kinds.v, t.kinds.n, layers / kinds);
-        fit(all, n, t.layer, t.layers.v, t.layers.n, 1);
+        fit(all, n, &t, t.kind, t.kinds.v, t.kinds.n, layers / kinds);
+        fit(all, n, &t, t.layer, t.layers.v, t.layers.n, 1);
     }
     if (t.kinds.n == 0)
-        fit(all, n, t.layer, t.layers.v, t.layers.n, 1);
+        fit(all, n, &t, t.layer, t.layers.v, t.layers.n, 1);
     return ONQ_OK;
+}
+
+/* ---- judging a choice ---- */
+
+/* The whole model quantized as the configuration says, in a copy; weights that need samples to be
+ * found are rounded. */
+static onq_code make_few(oq_nb_weigher *w, oq_model *shell, oq_nb_made *made, oq_arena *a,
+                         onq_error *err) {
+    oq_nb_config plain = *w->job->config;
+    oq_plan plan;
+    if (plain.how.method->needs_samples)
+        plain.how.method = &oq_nb_methods[plain.how.method->real_zero ? OQ_NB_HQQ : OQ_NB_DEFAULT];
+    *shell = *w->job->model;
+    shell->proto = oq_message_clone(a, OQ_SCHEMA_model_proto, shell->proto);
+    OQ_TRY_ALLOC(shell->proto != NULL, err);
+    oq_plan_init(&plan, a);
+    const oq_nb_job job = {.model = shell, .config = &plain, .plan = &plan, .made = made};
+    return oq_nb_run(&job, err);
+}
+
+static onq_code judge(oq_nb_weigher *w, oq_model *few, double *harm, onq_error *err) {
+    oq_session_options o = w->job->session;
+    oq_session *session = NULL;
+    o.model = few;
+    o.n_threads = 0;
+    o.level = OQ_OPT_BASIC;
+    onq_code rc = oq_session_open(w->job->engine, &o, &session, err);
+    *harm = 0;
+    for (size_t k = 0; k < w->floats.n && rc == ONQ_OK; k++) {
+        oq_outputs got = {0};
+        rc = oq_sample_run(session, NULL, &w->floats.v[k].sample, &got, err);
+        if (rc == ONQ_OK)
+            *harm += harm_of(w, &w->floats.v[k], &got) / (double)w->floats.n;
+        w->runs++;
+    }
+    oq_session_close(session);
+    return rc;
+}
+
+onq_code oq_nb_weigher_judge(void *ctx, double *harm, onq_error *err) {
+    oq_nb_weigher *w = ctx;
+    oq_model few;
+    oq_nb_made made = {0};
+    OQ_SCRATCH(scratch, &w->job->model->env->alloc);
+    oq_session_close(w->session); /* all is weighed */
+    w->session = NULL;
+    onq_code rc = make_few(w, &few, &made, &scratch, err);
+    if (rc == ONQ_OK)
+        rc = judge(w, &few, harm, err);
+    oq_nb_made_release(&made);
+    return rc;
 }
 
 /* ---- the whole ---- */

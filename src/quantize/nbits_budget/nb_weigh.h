@@ -7,12 +7,14 @@
  *
  *     oq_nb_weigher *w = NULL;
  *     OQ_TRY(oq_nb_weigher_new(&job, &w, err));
- *     budget.see = oq_nb_weigher_see, budget.weigh = oq_nb_weigher_weigh, budget.ctx = w;
+ *     budget.see = oq_nb_weigher_see, budget.weigh = oq_nb_weigher_weigh;
+ *     budget.judge = oq_nb_weigher_judge, budget.ctx = w;
  *     ... oq_nb_spend ...
  *     oq_nb_weigher_free(w);
  *
  * A small model runs once for each weight. A large one runs once for each layer and once for each
- * kind of weight (all value projections, say): the harm of a weight is what both say together.
+ * kind of weight (all value projections, say): the harm of a weight is what both say together. The
+ * weights of the layers that do half of all harm then run one by one.
  */
 #pragma once
 
@@ -25,5 +27,6 @@ void oq_nb_weigher_free(oq_nb_weigher *w);
 /* As oq_nb_budget takes them, with the weigher as context. */
 onq_code oq_nb_weigher_see(void *w, oq_nb_weighed *all, size_t n, onq_error *err);
 onq_code oq_nb_weigher_weigh(void *w, oq_nb_weighed *all, size_t n, onq_error *err);
+onq_code oq_nb_weigher_judge(void *w, double *harm, onq_error *err);
 /* Runs of single samples so far. */
 size_t oq_nb_weigher_runs(const oq_nb_weigher *w);

@@ -545,6 +545,64 @@ static void floor_of_budget(void **state) {
     nbits_rig_end(&r);
 }
 
+/* Samples that say of every weight the same, and judge a choice by the bits of the larger one. */
+static onq_code see_nothing(void *ctx, oq_nb_weighed *w, size_t n, onq_error *err) {
+    (void)ctx, (void)w, (void)n, (void)err;
+    return ONQ_OK;
+}
+
+static onq_code blame_small(void *ctx, oq_nb_weighed *w, size_t n, onq_error *err) {
+    (void)ctx, (void)err;
+    for (size_t i = 0; i < n; i++)
+        w[i].harm = i == 0 ? 1e6 : 1e-6;
+    return ONQ_OK;
+}
+
+typedef struct judging {
+    const oq_nb_config *config;
+    bool likes_large; /* few bits of the larger weight do harm */
+    size_t asked;
+} judging;
+
+static onq_code judge_large(void *ctx, double *harm, onq_error *err) {
+    judging *j = ctx;
+    (void)err;
+    j->asked++;
+    const unsigned bits = j->config->shares.v[1].bits;
+    *harm = j->likes_large ? 32.0 - (double)(bits == 0 ? 32 : bits) : 1;
+    return ONQ_OK;
+}
+
+/* What weighing says is a guess: a choice that does more harm than the same bits for all is not
+ * taken. */
+static void judged_budget(void **state) {
+    (void)state;
+    for (int likes = 0; likes < 2; likes++) {
+        nbits_rig r;
+        nbits_rig_begin(&r, NULL, "default", 4, 16, true);
+        bm *b = &r.q.b;
+        bm_input(b, "x", OQ_FLOAT, "m,16");
+        bm_weight(b, "small", "16,16", 3);
+        bm_weight(b, "large", "16,64", 4);
+        bm_node(b, "MatMul", "one", "x small", "u", "");
+        bm_node(b, "MatMul", "two", "x large", "y", "");
+        bm_output(b, "u", OQ_FLOAT, NULL);
+        bm_output(b, "y", OQ_FLOAT, NULL);
+        const oq_nb_job job = {
+            .model = b->m, .config = &r.config, .plan = &r.q.plan, .made = &r.made};
+        judging j = {.config = &r.config, .likes_large = likes == 1};
+        oq_nb_budget some = {
+            .target = 6, .see = see_nothing, .weigh = blame_small, .judge = judge_large, .ctx = &j};
+        assert_ok(oq_nb_spend(&job, &some, &r.q.err), r.q.err);
+        assert_int_equal(j.asked, 3);
+        assert_int_equal(r.config.shares.n, 2);
+        assert_int_equal(r.config.shares.v[1].bits, likes ? 4 : 2);
+        assert_true(likes ? r.config.shares.v[0].bits == 4 : r.config.shares.v[0].bits != 4);
+        assert_true(some.got <= 6);
+        nbits_rig_end(&r);
+    }
+}
+
 /* Zero points that are not integers as what a block adds for each unit of the sum of its inputs. */
 static void sums(void **state) {
     (void)state;
@@ -645,6 +703,7 @@ int main(void) {
         cmocka_unit_test(many_columns),
         cmocka_unit_test(budget),
         cmocka_unit_test(floor_of_budget),
+        cmocka_unit_test(judged_budget),
         cmocka_unit_test(sums),
         cmocka_unit_test(out_of_memory),
     };
