@@ -9,6 +9,7 @@ cp "$here/model.onnx" "$here/eval.npz" "$here/labels.npy" .
 cp "$ONQ_ROOT/examples/next_letter/model.onnx" language.onnx
 cp "$ONQ_ROOT/examples/next_letter/samples.npz" texts.npz
 mkdir samples
+"$ONQ_BUILD/tests/state_models" . # grouped.onnx, a decoder with a cache, and prompts/
 cp -r "$here"/test_data_set_* samples
 onq run model.onnx --data samples --limit 1 >out 2>err || { cat err; exit 77; } # no runtime
 onq static -i model.onnx -o trained.onnx --data samples -q >/dev/null # QDQ, as training exports it

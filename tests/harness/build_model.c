@@ -367,3 +367,44 @@ oq_tensor *bm_weight(bm *b, const char *name, const char *shape, unsigned seed) 
     free(v);
     return t;
 }
+
+void bm_grouped(bm *b) {
+    const int64_t words = 40, one = 1, two = 2;
+    bm_input(b, "input_ids", OQ_INT64, "1,length");
+    bm_input(b, "past_key_values.0.key", OQ_FLOAT, "1,1,past,16");
+    bm_input(b, "past_key_values.0.value", OQ_FLOAT, "1,1,past,16");
+    bm_weight(b, "words", "40,16", 1);
+    bm_weight(b, "wq", "16,16", 2);
+    bm_weight(b, "wk", "16,16", 3);
+    bm_weight(b, "wv", "16,16", 4);
+    bm_weight(b, "wl", "16,40", 5);
+    bm_i64(b, "n_words", "", &words);
+    bm_i64(b, "one", "1", &one);
+    bm_i64(b, "two", "1", &two);
+    bm_node(b, "Mod", "fold", "input_ids n_words", "ids", NULL);
+    bm_node(b, "Gather", "look", "words ids", "e", NULL);
+    bm_node(b, "MatMul", "query", "e wq", "q", NULL);
+    bm_node(b, "MatMul", "key", "e wk", "k", NULL);
+    bm_node(b, "MatMul", "value", "e wv", "v", NULL);
+    bm_node(b, "Shape", "sizes", "input_ids", "ids_shape", NULL);
+    bm_node(b, "Gather", "count", "ids_shape one", "new", NULL);
+    bm_node(b, "Shape", "past_sizes", "past_key_values.0.key", "past_shape", NULL);
+    bm_node(b, "Gather", "past_count", "past_shape two", "old", NULL);
+    bm_node(b, "Add", "both", "old new", "all", NULL);
+    bm_node(b, "Sub", "last", "all one", "all_but_one", NULL);
+    bm_node(b, "Cast", "lengths", "all_but_one", "seqlens", "to=6");
+    bm_node(b, "Squeeze", "scalar", "all", "all_0", NULL);
+    bm_node(b, "Cast", "length", "all_0", "total", "to=6");
+    oq_node *n = bm_node(b, "GroupQueryAttention", "attn",
+                         "q k v past_key_values.0.key past_key_values.0.value seqlens total",
+                         "c present.0.key present.0.value", "num_heads=1 kv_num_heads=1");
+    if (n != NULL)
+        n->domain = OQ_S("com.microsoft");
+    onq_error err;
+    b->failed |= oq_model_set_opset(b->m, OQ_S("com.microsoft"), 1, &err) != ONQ_OK;
+    bm_node(b, "Add", "sum", "e c", "y", NULL);
+    bm_node(b, "MatMul", "head", "y wl", "logits", NULL);
+    bm_output(b, "logits", OQ_FLOAT, "1,length,40");
+    bm_output(b, "present.0.key", OQ_FLOAT, "1,1,total,16");
+    bm_output(b, "present.0.value", OQ_FLOAT, "1,1,total,16");
+}

@@ -68,6 +68,11 @@ oq_tensor *bm_tensor(bm *b, const char *name, int type, const char *shape, const
 oq_graph *bm_enter(bm *b, oq_node *n, const char *attribute);
 void bm_leave(bm *b, oq_graph *around);
 
+/* A decoder of one layer: input_ids, and a cache that GroupQueryAttention (node "attn", one head of 16
+ * channels) takes as past_key_values.0.key and .value and gives as present.0.key and .value; logits
+ * over 40 words. Tokens may be any numbers. */
+void bm_grouped(bm *b);
+
 /* The names of the graph's nodes, one after the other with spaces between, into out[n]. */
 const char *bm_order(const oq_graph *g, char *out, size_t n);
 /* The node of that name, or NULL. */

@@ -72,6 +72,7 @@ COMMANDS = {
     "convert-float16": Row(f"convert {QUANTIZE} --to float16", ("model",)),
     "convert-nbits": Row(f"convert {QUANTIZE} --to nbits", ("model",)),
     "dequantize": Row(f"dequantize {QUANTIZE} --clips all --ranges ranges.json", ("model",), ("out.onnx", "ranges.json")),
+    "kvcache": Row(f"kvcache {QUANTIZE} --data SAMPLES", SAMPLES),
     "bnb4": Row(f"bnb4 {QUANTIZE}"),
     "bnb4-fp4": Row(f"bnb4 {QUANTIZE} --quant_type fp4 --block_size 16", ("model",)),
     "calibrate": Row("calibrate -i m.onnx -o ranges.json --data SAMPLES", ("model", "samples"), ("ranges.json",), model=False),
@@ -92,7 +93,7 @@ COMMANDS = {
 # What a command needs for itself when options are given to it.
 BARE = {
     "inspect": "m.onnx", "diff": "m.onnx good.onnx", "dynamic": QUANTIZE, "static": f"{QUANTIZE} {DATA}", "qat": QUANTIZE, "legacy": QUANTIZE,
-    "preprocess": QUANTIZE, "nbits": QUANTIZE, "bnb4": QUANTIZE, "convert": f"{QUANTIZE} --to float", "dequantize": QUANTIZE, "calibrate": f"-i m.onnx -o ranges.json {DATA}",
+    "preprocess": QUANTIZE, "nbits": QUANTIZE, "bnb4": QUANTIZE, "kvcache": f"{QUANTIZE} {DATA}", "convert": f"{QUANTIZE} --to float", "dequantize": QUANTIZE, "calibrate": f"-i m.onnx -o ranges.json {DATA}",
     "debug": "--float_model m.onnx --qdq_model good.onnx", "run": f"m.onnx {DATA}", "verify": f"m.onnx {DATA}", "bench": f"m.onnx {DATA} --runs 1", "auto": f"{QUANTIZE} {DATA} --time_limit 1",
     "ops": "",
 }

@@ -18,7 +18,8 @@ def weight(rng, *shape):
 def save(path, nodes, inputs, outputs, inits):
     inits = [numpy_helper.from_array(np.ascontiguousarray(v), k) for k, v in inits.items()]
     graph = h.make_graph(nodes, "g", inputs, outputs, inits)
-    model = h.make_model(graph, opset_imports=[h.make_opsetid("", 17)], ir_version=9)
+    domains = {"", *(n.domain for n in nodes)}
+    model = h.make_model(graph, opset_imports=[h.make_opsetid(d, 17 if d == "" else 1) for d in sorted(domains)], ir_version=9)
     onnx.checker.check_model(model)
     onnx.save(model, path)
     return path
@@ -106,6 +107,45 @@ def decoder(path, merged=False, seed=0, layers=1, width=WIDTH, heads=HEADS, voca
         inputs += [info("use_cache_branch", T.BOOL, [1])]
     outputs = [info("logits", T.FLOAT, ["batch", "length", vocabulary])]
     outputs += [info(f"present.{n}", T.FLOAT, ["batch", heads, "total", depth]) for n in caches]
+    return save(path, nodes, inputs, outputs, inits)
+
+
+def grouped(path, seed=0, layers=2, heads=4, kv_heads=2, depth=16, vocabulary=VOCABULARY, type=np.float32):
+    """A decoder as the builder of onnxruntime-genai writes it: GroupQueryAttention that rotates and keeps the cache."""
+    rng = np.random.default_rng(seed)
+    node, info, width = h.make_node, h.make_tensor_value_info, heads * depth
+    elem = h.np_dtype_to_tensor_dtype(np.dtype(type))
+    angles = np.outer(np.arange(256), 100.0 ** (-np.arange(0, depth, 2) / depth))
+    inits = {"emb": weight(rng, vocabulary, width) * 3, "wl": weight(rng, width, vocabulary) * 2, "cos": np.cos(angles), "sin": np.sin(angles)}
+    nodes = [
+        node("Gather", ["emb", "input_ids"], ["x_0"]),
+        node("ReduceSum", ["attention_mask", "axis"], ["tokens"]),
+        node("Sub", ["tokens", "one"], ["last"]),
+        node("Squeeze", ["last", "axis"], ["last1"]),
+        node("Cast", ["last1"], ["seqlens"], to=T.INT32),
+        node("Shape", ["attention_mask"], ["sizes"]),
+        node("Gather", ["sizes", "place"], ["total0"]),
+        node("Cast", ["total0"], ["total"], to=T.INT32),
+    ]
+    for k in range(layers):
+        inits.update({f"wq_{k}": weight(rng, width, width), f"wk_{k}": weight(rng, width, kv_heads * depth),
+                      f"wv_{k}": weight(rng, width, kv_heads * depth), f"wo_{k}": weight(rng, width, width)})
+        nodes += [node("MatMul", [f"x_{k}", f"w{c}_{k}"], [f"{c}_{k}"]) for c in "qkv"]
+        nodes += [
+            node("GroupQueryAttention", [f"q_{k}", f"k_{k}", f"v_{k}", f"past_key_values.{k}.key", f"past_key_values.{k}.value",
+                                         "seqlens", "total", "cos", "sin"],
+                 [f"a_{k}", f"present.{k}.key", f"present.{k}.value"], name=f"attn_{k}", domain="com.microsoft",
+                 num_heads=heads, kv_num_heads=kv_heads, do_rotary=1),
+            node("MatMul", [f"a_{k}", f"wo_{k}"], [f"o_{k}"]),
+            node("Add", [f"x_{k}", f"o_{k}"], [f"x_{k + 1}"]),
+        ]
+    nodes += [node("Tanh", [f"x_{layers}"], ["t"]), node("MatMul", ["t", "wl"], ["logits"])]
+    inits = {n: v.astype(type) for n, v in inits.items()} | {"axis": np.array([1]), "one": np.array([1]), "place": np.array(1)}
+    caches = [f"{k}.{n}" for k in range(layers) for n in ("key", "value")]
+    inputs = [info("input_ids", T.INT64, ["batch", "length"]), info("attention_mask", T.INT64, ["batch", "total"])]
+    inputs += [info(f"past_key_values.{n}", elem, ["batch", kv_heads, "past", depth]) for n in caches]
+    outputs = [info("logits", elem, ["batch", "length", vocabulary])]
+    outputs += [info(f"present.{n}", elem, ["batch", kv_heads, "total", depth]) for n in caches]
     return save(path, nodes, inputs, outputs, inits)
 
 

@@ -1,11 +1,12 @@
 /*
- * state_models.c — writes small models with states and samples for them; for tests/cli/docs.sh.
+ * state_models.c — writes small models with states and samples for them; for tests/cli/docs.sh and
+ * help_examples.sh.
  *
  *     state_models FOLDER
  *
  * stream.onnx takes a frame x and a state, and gives y and stateN; signals/K.npz has 24 frames along
  * its first axis. decoder.onnx takes input_ids and a cache, and gives logits and the cache with what
- * was added; prompts/K.npz has a few tokens.
+ * was added; prompts/K.npz has a few tokens. grouped.onnx is the same with GroupQueryAttention.
  */
 #include "build_model.h"
 #include "samples/files/npz_write.h"
@@ -80,6 +81,13 @@ static void make_decoder(const char *folder) {
     save(&b, folder, "decoder.onnx");
 }
 
+static void make_grouped(const char *folder) {
+    bm b;
+    bm_begin(&b, NULL, 17);
+    bm_grouped(&b);
+    save(&b, folder, "grouped.onnx");
+}
+
 static void write_npz(const char *folder, int number, const char *name, const oq_datum *d) {
     char path[4096];
     oq_buf bytes;
@@ -138,6 +146,7 @@ int main(int argc, char **argv) {
         return 2;
     make_stream(argv[1]);
     make_decoder(argv[1]);
+    make_grouped(argv[1]);
     (void)snprintf(path, sizeof path, "%s/signals", argv[1]);
     (void)mkdir(path, 0777);
     make_signals(path);

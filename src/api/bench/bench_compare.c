@@ -115,6 +115,18 @@ static size_t counterpart(const oq_bench *b, const contender *c, size_t k) {
     return k < c->session->outputs.n ? k : SIZE_MAX;
 }
 
+/* False where a state has another type, such as a cache of integers. */
+static bool takes_states(const contender *first, const contender *c) {
+    const oq_walker *w = c->walker, *of = first->walker;
+    for (size_t i = 0; i < w->roles.carry.n; i++) {
+        const oq_io *in = &w->in.v[w->roles.carry.v[i].in];
+        for (size_t k = 0; k < of->in.n; k++)
+            if (oq_str_eq(of->in.v[k].name, in->name) && of->in.v[k].dtype != in->dtype)
+                return false;
+    }
+    return true;
+}
+
 static onq_code begin_contender(comparing *x, contender *c, onq_error *err) {
     oq_bench *b = x->b;
     c->counterparts = OQ_NEW_ARRAY(&b->job->arena, size_t, x->n_outputs + 1);
@@ -122,7 +134,7 @@ static onq_code begin_contender(comparing *x, contender *c, onq_error *err) {
     for (size_t k = 0; k < x->n_outputs; k++)
         c->counterparts[k] = counterpart(b, c, k);
     OQ_TRY(oq_tally_init(&c->tally, &b->job->env->alloc, &b->roles, x->n_outputs, err));
-    if (c == b->v || c->walker == NULL || b->v[0].walker == NULL)
+    if (c == b->v || c->walker == NULL || b->v[0].walker == NULL || !takes_states(&b->v[0], c))
         return ONQ_OK;
     return oq_session_share(c->session, NULL, &c->forced, err);
 }

@@ -96,6 +96,11 @@ static onq_code add_output(oq_tally *t, const oq_tally_step *x, size_t k, onq_er
         t->outputs[k].differs = true;
         return ONQ_OK;
     }
+    if (t->roles->states[k] &&
+        oq_dtype_is_float(flt->dtype) != oq_dtype_is_float(quantized->dtype)) {
+        t->outputs[k].differs = true; /* a cache of integers is not comparable without its scales */
+        return ONQ_OK;
+    }
     if (t->roles->states[k]) {
         oq_agree_add_state(&t->outputs[k], flt, quantized, oq_roles_past(t->roles, x->inputs, k));
         return ONQ_OK;

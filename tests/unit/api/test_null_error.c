@@ -19,6 +19,7 @@ typedef struct job {
 
 #define MODEL     "MODEL"
 #define QUANTIZED "QUANTIZED"
+#define GROUPED   "<grouped>"
 #define OUT       "OUT"
 
 static const job jobs[] = {
@@ -40,6 +41,7 @@ static const job jobs[] = {
      false,
      {"input", MODEL, "output", OUT, "quant_method", "gptq", "data", "random:2"}},
     {"bnb4", true, false, {"input", MODEL, "output", OUT, "verify", "true"}},
+    {"kvcache", true, false, {"input", GROUPED, "output", OUT, "data", "random:2"}},
     {"qat", false, false, {"input", QUANTIZED, "output", OUT}},
     {"legacy", true, false, {"input", MODEL, "output", OUT, "verify", "true"}},
     {"convert", false, false, {"input", QUANTIZED, "output", OUT, "to", "float"}},
@@ -59,7 +61,7 @@ static const job jobs[] = {
 };
 
 static scratch folder;
-static const char *model, *quantized, *out, *garbage;
+static const char *model, *quantized, *grouped, *out, *garbage;
 static bool has_runtime;
 
 /* How a job is to fail. */
@@ -83,6 +85,8 @@ static int stop(void *ctx, const char *what, uint64_t done, uint64_t total) {
 static const char *path_of(const char *value, const way *w) {
     if (strcmp(value, MODEL) == 0)
         return w->model != NULL ? w->model : model;
+    if (strcmp(value, GROUPED) == 0)
+        return w->model != NULL ? w->model : grouped;
     return strcmp(value, QUANTIZED) == 0 ? quantized : strcmp(value, OUT) == 0 ? out : value;
 }
 
@@ -246,6 +250,7 @@ static int make_files(void **state) {
     scratch_init(&folder);
     model = scratch_path(&folder, "m.onnx");
     quantized = scratch_path(&folder, "q.onnx");
+    grouped = scratch_path(&folder, "k.onnx");
     out = scratch_path(&folder, "o.onnx");
     garbage = scratch_file(&folder, "g.onnx", "{\"no\": model", 12);
     for (int i = 0; i < 2; i++) { /* float, then with pairs as fake quantization leaves them */
@@ -270,6 +275,10 @@ static int make_files(void **state) {
         assert_ok(oq_model_save(b.m, i == 1 ? quantized : model, NULL, &err), err);
         bm_end(&b);
     }
+    bm_begin(&b, NULL, 17);
+    bm_grouped(&b);
+    assert_ok(oq_model_save(b.m, grouped, NULL, &err), err);
+    bm_end(&b);
     onq_env *env = onq_env_new(NULL);
     onq_runtime_info info;
     has_runtime = onq_runtime_query(env, NULL, &info, &err) == ONQ_OK;
