@@ -7,10 +7,12 @@
 
 #include <math.h>
 
-#define LOOKED_AT 16 /* samples */
-#define MIN_ROWS  32 /* of a model that leaves the choice among its boxes to others */
-#define MAX_FOUND 4  /* of so many rows at most one is a detection */
-#define ALL_BUT   50 /* one of so many boxes may have another form */
+#define LOOKED_AT  16 /* samples */
+#define MIN_ROWS   32 /* of a model that leaves the choice among its boxes to others */
+#define MAX_FOUND  4  /* of so many rows at most one is a detection */
+#define ALL_BUT    50 /* one of so many boxes may have another form */
+/* Of its width: where the middle of all boxes together never is. */
+#define EDGE_OF_PICTURE 0.15
 
 typedef struct finder {
     oq_arena *a;
@@ -139,6 +141,24 @@ static oq_detect_boxes form_of(const oq_detections *v) {
                                                : OQ_BOXES_PLACE;
 }
 
+/* Columns between 0 and 1 are boxes, as parts of the picture, or further scores (a note, a sound).
+ * Boxes lie about the middle of the picture and do not add up to one. */
+static bool are_scores_too(const finder *f, const oq_detect_head *h, const oq_detections *v) {
+    const range r = range_of(f, &h->box);
+    double middle[2] = {0};
+    size_t shares = 0;
+    for (size_t i = 0; i < v->n; i++) {
+        const double *b = v->v[i].box;
+        const bool corners = h->boxes == OQ_BOXES_CORNERS;
+        middle[0] += (corners ? (b[0] + b[2]) / 2 : b[0]) / (double)v->n;
+        middle[1] += (corners ? (b[1] + b[3]) / 2 : b[1]) / (double)v->n;
+        shares += fabs(b[0] + b[1] + b[2] + b[3] - 1) < 1e-3;
+    }
+    return are_probabilities(&r) &&
+           (2 * shares > v->n || fmin(middle[0], middle[1]) < EDGE_OF_PICTURE ||
+            fmax(middle[0], middle[1]) > 1 - EDGE_OF_PICTURE);
+}
+
 /* Adds a head whose rows are all that the model has, if they look like boxes. Values that are no
  * boxes are taken for shifts of places that the model knows, if the scores are probabilities. */
 static onq_code add_rows(finder *f, oq_detect_head *h, bool *added, onq_error *err) {
@@ -150,7 +170,7 @@ static onq_code add_rows(finder *f, oq_detect_head *h, bool *added, onq_error *e
     OQ_TRY(set_scores(f, h, err));
     OQ_TRY(gather(f, h, &v, err));
     h->boxes = form_of(&v);
-    if (v.n == 0 || MAX_FOUND * v.n > r.rows ||
+    if (v.n == 0 || MAX_FOUND * v.n > r.rows || are_scores_too(f, h, &v) ||
         (h->boxes == OQ_BOXES_PLACE && h->scores != OQ_SCORES_PLAIN))
         return ONQ_OK;
     *added = true;

@@ -233,6 +233,29 @@ static void others(void **state) {
     bm_end(&b);
 }
 
+/* Notes or sounds over time: all columns are scores of their own, though four of them could be a
+ * box with a middle and a size. The same values are boxes if they lie about the middle. */
+static void scores_over_time(void **state) {
+    float v[ROWS * 8];
+    const int64_t dims[] = {1, ROWS, 8};
+    bm b;
+    (void)state;
+    bm_begin(&b, NULL, 13);
+    for (int are_boxes = 0; are_boxes < 2; are_boxes++) {
+        for (size_t i = 0; i < OQ_COUNT(v); i++)
+            v[i] = 0.02F + 0.01F * sinf((float)(i * i));
+        for (size_t row = 0; row < ROWS; row += 8) {
+            v[row * 8 + 4] = v[row * 8 + 6] = 0.9F;
+            if (are_boxes)
+                v[row * 8] = v[row * 8 + 1] = 0.2F + 0.6F * (float)row / ROWS;
+        }
+        const oq_datum out[] = {floats(v, dims, 3)};
+        const oq_detector *d = find(&b, out, 1);
+        assert_true((d != NULL) == (are_boxes == 1));
+    }
+    bm_end(&b);
+}
+
 /* Through the score: the default, the figure, its bound, and a search that is lost early. A model
  * that chooses its boxes itself may give another number of rows and is not wrong. */
 static void scores(void **state) {
@@ -286,8 +309,12 @@ static void scores(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(forms),  cmocka_unit_test(boxes),  cmocka_unit_test(maps),
-        cmocka_unit_test(others), cmocka_unit_test(scores),
+        cmocka_unit_test(forms),
+        cmocka_unit_test(boxes),
+        cmocka_unit_test(maps),
+        cmocka_unit_test(others),
+        cmocka_unit_test(scores_over_time),
+        cmocka_unit_test(scores),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
