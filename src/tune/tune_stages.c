@@ -263,6 +263,8 @@ onq_code oq_tune_refine(oq_tune *t, const oq_candidate *from, oq_refinement how,
 #define REFINED      2   /* of the best candidates, at most */
 #define LITTLE_DB    0.3 /* that a refinement gained: it is not tried again */
 #define LUCKY_DB     1   /* that it may gain elsewhere beyond that */
+/* Of float's time: what a search for something faster must be able to gain. */
+#define WORTH_TIME 0.02
 
 /* After double activations the rounding of weights is most of what noise is left. */
 static bool is_double(const oq_candidate *c) {
@@ -315,33 +317,50 @@ static const struct {
     {false, true, "channel ranges", "channel_ranges", "both"},
 };
 
-/* What has the targets with nothing faster to come needs no method that makes it slower. */
-static bool is_done(const oq_tune *t, const oq_candidate *fastest) {
-    for (size_t i = 0; i < t->all.n && t->prefer == OQ_PREFER_SPEED; i++)
-        if (t->all.v[i]->ok && !t->all.v[i]->exact && oq_is_as_fast(t->all.v[i], fastest) &&
-            oq_targets_hold(&t->targets, &t->all.v[i]->score))
+bool oq_tune_is_done(const oq_tune *t, const oq_candidate *fastest) {
+    for (size_t i = 0; i < t->all.n; i++) {
+        const oq_candidate *c = t->all.v[i];
+        if (c->ok && !c->exact && !c->doubted && c->ms > 0 &&
+            (oq_is_as_fast(c, fastest) || c->ms <= fastest->ms + WORTH_TIME * t->flt->ms) &&
+            oq_targets_hold(&t->targets, &c->score))
             return true;
+    }
     return false;
 }
 
-static onq_code try_methods(oq_tune *t, onq_error *err) {
+/* Methods and corrections make nothing faster: where the set is slower than float, or something
+ * about as fast reaches the targets, they have nothing to give but accuracy. */
+static bool needs_methods(const oq_tune *t, const oq_candidate *base) {
+    return t->prefer != OQ_PREFER_SPEED ||
+           (!oq_tune_is_done(t, base) && oq_is_as_fast(base, t->flt));
+}
+
+static onq_code learn_double(oq_tune *t, onq_error *err) {
     oq_candidate *c = NULL;
-    OQ_TRY(oq_tune_time(t, err));
-    const oq_candidate *base = oq_tune_fastest_set(t, t->base);
-    if (base == NULL || is_done(t, base))
-        return ONQ_OK;
-    for (size_t i = 0; i < OQ_COUNT(methods); i++)
-        if ((t->has_matmul && methods[i].for_matmul) || (t->has_conv && methods[i].for_conv))
-            OQ_TRY(refine(t, base, methods[i].label, methods[i].name, methods[i].value, &c, err));
-    OQ_TRY(oq_tune_time(t, err));
-    OQ_TRY(refine_ranges(t, base, err));
     for (size_t i = 0, n = t->all.n; i < n; i++) {
         const oq_candidate *x = t->all.v[i];
         if (x->ok && is_double(x) && oq_tune_is_near(t, x, LEARNED_DB) &&
             !oq_targets_hold(&t->targets, &x->score))
             OQ_TRY(oq_tune_refine(t, x, OQ_REFINE_ROUNDING, &c, err));
     }
-    return refine_best(t, CORRECTED_DB, OQ_REFINE_BIAS, err);
+    return ONQ_OK;
+}
+
+static onq_code try_methods(oq_tune *t, onq_error *err) {
+    oq_candidate *c = NULL;
+    OQ_TRY(oq_tune_time(t, err));
+    const oq_candidate *base = oq_tune_fastest_set(t, t->base);
+    if (base == NULL || !needs_methods(t, base))
+        return ONQ_OK;
+    for (size_t i = 0; i < OQ_COUNT(methods); i++)
+        if ((t->has_matmul && methods[i].for_matmul) || (t->has_conv && methods[i].for_conv))
+            OQ_TRY(refine(t, base, methods[i].label, methods[i].name, methods[i].value, &c, err));
+    OQ_TRY(oq_tune_time(t, err));
+    if (needs_methods(t, base))
+        OQ_TRY(refine_ranges(t, base, err));
+    if (needs_methods(t, base))
+        OQ_TRY(learn_double(t, err));
+    return needs_methods(t, base) ? refine_best(t, CORRECTED_DB, OQ_REFINE_BIAS, err) : ONQ_OK;
 }
 
 bool oq_tune_is_safe(const oq_tune *t, const oq_score *s) {

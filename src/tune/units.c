@@ -22,11 +22,12 @@
 #define MIN_NOISE 0.01
 /* Of float's time: the least gain of a unit that pays, however badly it was timed. */
 #define MIN_GAIN    0.02
-#define MAX_PROBES  24  /* units that are measured alone */
-#define MAX_SHARE   0.9 /* of the gain: units that give it are measured */
-#define MAX_FURTHER 5   /* that are, by each further way */
-#define SAFER       0.5 /* of the noise of what was doubted */
-#define RANGES_DB   1   /* that other ranges must gain to be those of all units */
+#define MAX_PROBES  24   /* units that are measured alone */
+#define MAX_SHARE   0.9  /* of the gain: units that give it are measured */
+#define MAX_FURTHER 5    /* that are, by each further way */
+#define SAFER       0.5  /* of the noise of what was doubted */
+#define RANGES_DB   1    /* that other ranges must gain to be those of all units */
+#define PREDICTED   1.25 /* times the best time: a point that is slower, however it was predicted */
 
 typedef struct oq_unit_stage {
     oq_tune *t;
@@ -35,6 +36,7 @@ typedef struct oq_unit_stage {
     oq_method *ways;
     bool whole; /* all products are integers in the base, not only those that gain alone */
     const oq_candidate *from;
+    size_t end; /* the first point that is slower than what reaches the targets already */
 } stage;
 
 /* ---- what there is ---- */
@@ -437,7 +439,7 @@ static bool may_learn(const stage *s, const oq_candidate *c, double gain) {
 /* Learned rounding takes long: it is left to the point that is to have it. Where it gains less than
  * it did before, points with less noise follow. *reached: one of them holds. */
 static onq_code learn_point(stage *s, double gain, size_t at, bool *reached, onq_error *err) {
-    for (size_t i = 0; i < LEARNED_POINTS && at < s->menus.steps.n && !*reached; i++) {
+    for (size_t i = 0; i < LEARNED_POINTS && at < s->end && !*reached; i++) {
         oq_candidate *c = NULL, *learned = NULL;
         OQ_TRY(try_point(s, at, &c, err));
         if (c != NULL && may_learn(s, c, gain))
@@ -457,7 +459,7 @@ static onq_code learn_point(stage *s, double gain, size_t at, bool *reached, onq
  * *at: the first point, as far as one was found, that does. */
 static onq_code find_point(stage *s, double allowed, double gain, size_t *at, onq_error *err) {
     double factor = 1;
-    size_t low = 0, high = s->menus.steps.n; /* points below low fail, high (all float) does not */
+    size_t low = 0, high = s->end; /* points below low fail, high (all float) does not */
     while (high > 0 && float_units(s, high - 1) > s->t->max_float_units)
         high--;
     for (size_t i = 0; i < MAX_POINTS && low < high; i++) {
@@ -482,6 +484,24 @@ static onq_code find_point(stage *s, double allowed, double gain, size_t *at, on
     return ONQ_OK;
 }
 
+/* With what reaches the targets already, points that are predicted to be slower have no use: the
+ * first of them. */
+static size_t first_useless(const stage *s) {
+    const oq_tune *t = s->t;
+    double least = INFINITY;
+    size_t n = 0;
+    if (t->prefer != OQ_PREFER_SPEED || t->base_float->ms <= s->from->ms)
+        return s->menus.steps.n; /* times say nothing, or gains are no times (fit_gains) */
+    for (size_t i = 0; i < t->all.n; i++)
+        if (t->all.v[i]->ok && t->all.v[i]->ms > 0 &&
+            oq_targets_hold(&t->targets, &t->all.v[i]->score))
+            least = fmin(least, t->all.v[i]->ms);
+    while (n < s->menus.steps.n &&
+           t->base_float->ms - s->menus.steps.v[n].gain <= PREDICTED * least)
+        n++;
+    return n < s->menus.steps.n ? n + 1 : n;
+}
+
 /* Where the rounding that was counted on does not do, the points must do without. */
 static onq_code search_points(stage *s, const oq_candidate *base, onq_error *err) {
     const double allowed = oq_tune_allowed_noise(s->t, base);
@@ -496,18 +516,6 @@ static onq_code search_points(stage *s, const oq_candidate *base, onq_error *err
 }
 
 /* ---- the stage ---- */
-
-/* The curve begins with the fastest way of every unit. Where something about as fast reaches the
- * targets, nothing on it is worth a search. */
-static bool is_fast_enough(const oq_tune *t, const oq_candidate *base) {
-    for (size_t i = 0; i < t->all.n; i++) {
-        const oq_candidate *c = t->all.v[i];
-        if (c->ok && !c->exact && !c->doubted && oq_is_as_fast(c, base) &&
-            oq_targets_hold(&t->targets, &c->score))
-            return true;
-    }
-    return false;
-}
 
 /* The base with other ranges where they clearly gain: they serve the units. */
 static const oq_candidate *with_best_ranges(const stage *s) {
@@ -524,7 +532,7 @@ static const oq_candidate *with_best_ranges(const stage *s) {
 onq_code oq_tune_units(oq_tune *t, onq_error *err) {
     OQ_TRY(oq_tune_time(t, err));
     const oq_candidate *from = oq_tune_fastest_set(t, t->base);
-    if (from == NULL || t->choice != NULL || !oq_tune_goes_on(t) || is_fast_enough(t, from))
+    if (from == NULL || t->choice != NULL || !oq_tune_goes_on(t) || oq_tune_is_done(t, from))
         return ONQ_OK;
     stage *s = OQ_NEW(t->arena, stage);
     OQ_TRY_ALLOC(s != NULL, err);
@@ -544,6 +552,7 @@ onq_code oq_tune_units(oq_tune *t, onq_error *err) {
         return ONQ_OK;
     OQ_TRY(oq_menus_curve(&s->menus, t->arena, err));
     t->choice = s;
+    s->end = first_useless(s);
     return search_points(s, base, err);
 }
 

@@ -200,7 +200,8 @@ static onq_code run(refiner *r, onq_error *err) {
     job->n_no_bias = r->layers.n_no_bias;
     if (r->layers.all.n == 0)
         return ONQ_OK;
-    OQ_TRY(measure_float(r, err));
+    if (job->correct_bias || job->compare)
+        OQ_TRY(measure_float(r, err));
     if (job->compare)
         OQ_TRY(oq_gain_measure(&r->gain, &job->measured, &job->before, err));
     OQ_TRY(refine_all(r, err));

@@ -7,10 +7,10 @@
 
 #include <math.h>
 
-#define LOOKED_AT  16 /* samples */
-#define MIN_ROWS   32 /* of a model that leaves the choice among its boxes to others */
-#define MAX_FOUND  4  /* of so many rows at most one is a detection */
-#define ALL_BUT    50 /* one of so many boxes may have another form */
+#define LOOKED_AT 16 /* samples */
+#define MIN_ROWS  32 /* of a model that leaves the choice among its boxes to others */
+#define MAX_FOUND 4  /* of so many rows at most one is a detection */
+#define ALL_BUT   50 /* one of so many boxes may have another form */
 /* Of its width: where the middle of all boxes together never is. */
 #define EDGE_OF_PICTURE 0.15
 

@@ -39,7 +39,9 @@ typedef struct rig {
     double fold_noise; /* of a model that the second division calibrates, times that of others */
     size_t n_again;    /* models that it calibrated */
     const char *slow;  /* recipes with this in their text take longer than float */
-    const char *idle;  /* an option that changes nothing here */
+    const char *later; /* recipes with this in their text take later_ms longer */
+    double later_ms;
+    const char *idle; /* an option that changes nothing here */
 } rig;
 
 /* x through three products: [1,8], or so large that integers pay, which takes longer. */
@@ -145,6 +147,8 @@ static double fake_clock(void *ctx, const oq_candidate *c) {
     ms = strstr(text.p, "noout") != NULL ? 5.5 : strstr(text.p, "pays") != NULL ? 5 : 6;
     ms += strstr(text.p, "double_activations") != NULL ? 3 : 0;
     ms += 0.5 * (double)count(text.p, "\":\"float");
+    if (r->later != NULL && strstr(text.p, r->later) != NULL)
+        ms += r->later_ms;
     if (r->slow != NULL && strstr(text.p, r->slow) != NULL)
         ms = 20;
     oq_buf_release(&text);
@@ -385,6 +389,25 @@ static void done_early(void **state) {
     assert_true(reached);
     assert_non_null(strstr(chosen->label, "op_set pays"));
     rig_end(&r);
+}
+
+/* What is slower than the fastest set by less than a search is worth ends it as well. */
+static void done_a_little_later(void **state) {
+    double target = 0;
+    for (int i = 0; i < 3; i++) {
+        rig r;
+        rig_begin(&r, *state);
+        r.t.prefer = OQ_PREFER_SPEED;
+        r.later = "outlier_channels";
+        r.later_ms = i == 1 ? 0.15 : 0.5; /* of 10 that float takes */
+        want_sqnr(&r, i == 0 ? 90 : target);
+        search(&r);
+        if (i == 0)
+            target = db(find(&r, "op_set pays, outliers float")) - 0.5;
+        else
+            assert_int_equal(count_labels(&r, "mse") > 0, i == 2);
+        rig_end(&r);
+    }
 }
 
 /* ---- settling ---- */
@@ -696,6 +719,7 @@ int main(void) {
         TEST(ends_what_is_lost),
         TEST(inner_graphs_and_language),
         TEST(done_early),
+        TEST(done_a_little_later),
         TEST(safe),
         TEST(doubts),
         TEST(nothing_holds),
