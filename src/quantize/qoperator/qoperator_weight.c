@@ -134,6 +134,14 @@ static onq_code check_channels(const oq_tensor *t, const oq_tensor_override *ove
                             : "use --per_channel, or --quant_format qdq");
 }
 
+/* Quantized as it lies in the file, and turned when it is written; the axis there. */
+static int64_t lay_turned(oq_qo_weight *w, const oq_tensor *origin, int64_t axis) {
+    w->batch = 1;
+    w->rows = (uint64_t)origin->dims.v[0];
+    w->cols = (uint64_t)origin->dims.v[1];
+    return 1 - (axis < 0 ? axis + 2 : axis);
+}
+
 onq_code oq_qo_register_weight(oq_qo *q, oq_qo *owner, oq_tensor *t, const oq_qo_how *how,
                                oq_qo_value **out, onq_error *err) {
     oq_qo_shared *sh = q->sh;
@@ -149,14 +157,8 @@ onq_code oq_qo_register_weight(oq_qo *q, oq_qo *owner, oq_tensor *t, const oq_qo
     if (!sh->job.run->config->trained && oq_override_is_channel(over))
         OQ_TRY(check_channels(t, over, channels, axis, err));
     const int64_t shown = axis;
-    if (origin != NULL) {
-        /* Quantized as it lies in the file, and turned when it is written. */
-        axis = axis < 0 ? axis + 2 : axis;
-        axis = 1 - axis;
-        w->batch = 1;
-        w->rows = (uint64_t)origin->dims.v[0];
-        w->cols = (uint64_t)origin->dims.v[1];
-    }
+    if (origin != NULL)
+        axis = lay_turned(w, origin, axis);
     w->init = t;
     w->axis = !channels ? -1 : shown < 0 ? shown + (int64_t)t->dims.n : shown;
     w->is_weight = how->is_weight;
