@@ -343,17 +343,16 @@ bool oq_eval_Range(oq_eval *c) {
 
 /* ---- reductions ---- */
 
-static bool reduce(oq_eval *c, real2 real, int2 integer) {
+/* The dimensions of the result among those of the input, 1 where it is reduced; *rank of them are
+ * those of the output, in `dims`. */
+static bool reduced_dims(oq_eval *c, int64_t *kept, int64_t *dims, size_t *rank) {
     const oq_cval *a = &c->in[0];
     const int64_t *axes;
-    size_t n, rank = 0;
+    size_t n;
     bool given, on[OQ_EVAL_AXES] = {false};
-    int64_t dims[OQ_EVAL_AXES], kept[OQ_EVAL_AXES];
     const bool keep = oq_attr_int(c->node, "keepdims", 1) != 0;
-    if (c->n_in < 1 || a->n == 0 || !(is_real(a->dt) || is_integer(a->dt)) ||
-        !oq_eval_axes(c, "axes", 1, &axes, &n, &given))
-        return false;
-    if (n == 0 && oq_attr_int(c->node, "noop_with_empty_axes", 0) != 0)
+    if (!oq_eval_axes(c, "axes", 1, &axes, &n, &given) ||
+        (n == 0 && oq_attr_int(c->node, "noop_with_empty_axes", 0) != 0))
         return false;
     for (size_t i = 0; i < n; i++) {
         size_t at;
@@ -361,13 +360,23 @@ static bool reduce(oq_eval *c, real2 real, int2 integer) {
             return false;
         on[at] = true;
     }
+    *rank = 0;
     for (size_t i = 0; i < a->rank; i++) {
         const bool gone = n == 0 || on[i];
         kept[i] = gone ? 1 : a->dims[i];
         if (!gone || keep)
-            dims[rank++] = kept[i];
+            dims[(*rank)++] = kept[i];
     }
-    if (!oq_eval_make(c, a->dt, dims, rank))
+    return true;
+}
+
+static bool reduce(oq_eval *c, real2 real, int2 integer) {
+    const oq_cval *a = &c->in[0];
+    size_t rank;
+    int64_t dims[OQ_EVAL_AXES];
+    oq_cval shape = {.rank = a->rank};
+    if (c->n_in < 1 || a->n == 0 || !(is_real(a->dt) || is_integer(a->dt)) ||
+        !reduced_dims(c, shape.dims, dims, &rank) || !oq_eval_make(c, a->dt, dims, rank))
         return false;
     bool *begun = OQ_NEW_ARRAY(c->arena, bool, c->out.n + 1);
     double *sum = OQ_NEW_ARRAY(c->arena, double, c->out.n + 1);
@@ -375,8 +384,6 @@ static bool reduce(oq_eval *c, real2 real, int2 integer) {
     c->nomem = begun == NULL || sum == NULL || whole == NULL;
     if (c->nomem)
         return false;
-    oq_cval shape = {.rank = a->rank};
-    memcpy(shape.dims, kept, sizeof kept);
     for (size_t i = 0; i < a->n; i++) {
         const size_t to = source_of(&shape, a->dims, a->rank, i);
         if (is_real(a->dt))

@@ -8,16 +8,16 @@
 
 #include "onnx/operators.h"
 
-/* Broadcasts inputs first..last into output 0; nothing when a rank is not known. */
-static void broadcast_inputs(oq_rctx *c, size_t first, size_t last) {
-    const size_t n = last - first;
+/* Broadcasts n inputs into output 0, those of `slots`, or the first ones if it is NULL; nothing when
+ * a rank is not known. */
+static void broadcast(oq_rctx *c, const size_t *slots, size_t n) {
     const oq_vtype **shapes = OQ_NEW_ARRAY(c->in->arena, const oq_vtype *, n + 1);
     if (shapes == NULL) {
         c->in->nomem = true;
         return;
     }
     for (size_t i = 0; i < n; i++) {
-        shapes[i] = oq_r_shape(c, first + i);
+        shapes[i] = oq_r_shape(c, slots != NULL ? slots[i] : i);
         if (shapes[i] == NULL)
             return;
     }
@@ -38,13 +38,13 @@ void oq_rule_binary(oq_rctx *c) {
     if (is_one_sided(c))
         oq_r_pass_shape(c, 0, 0);
     else
-        broadcast_inputs(c, 0, 2);
+        broadcast(c, NULL, 2);
 }
 
 void oq_rule_compare(oq_rctx *c) {
     oq_r_set_elem(c, 0, OQ_BOOL);
     if (!is_one_sided(c))
-        broadcast_inputs(c, 0, 2);
+        broadcast(c, NULL, 2);
     else if (!c->plain)
         oq_r_pass_shape(c, 0, 0);
 }
@@ -56,40 +56,29 @@ void oq_rule_variadic(oq_rctx *c) {
     if (c->opset < 8)
         oq_r_pass_shape(c, 0, 0);
     else
-        broadcast_inputs(c, 0, c->n_in);
+        broadcast(c, NULL, c->n_in);
 }
 
 void oq_rule_where(oq_rctx *c) {
     if (oq_r_pass_elem(c, 1, 0) && c->n_in >= 3)
-        broadcast_inputs(c, 0, 3);
+        broadcast(c, NULL, 3);
 }
 
 void oq_rule_string_concat(oq_rctx *c) {
     oq_r_set_elem(c, 0, OQ_STRING);
-    broadcast_inputs(c, 0, 2);
+    broadcast(c, NULL, 2);
 }
 
 /* QLinearAdd, QLinearMul: A, its scale and zero point, then B. */
 void oq_rule_qlinear_binary(oq_rctx *c) {
-    if (!oq_r_pass_elem(c, 0, 0))
-        return;
-    const oq_vtype *shapes[2] = {oq_r_shape(c, 0), oq_r_shape(c, 3)};
-    const oq_sdim *dims;
-    size_t rank;
-    if (shapes[0] != NULL && shapes[1] != NULL && oq_r_broadcast(c, shapes, 2, &dims, &rank))
-        oq_r_set_shape(c, 0, dims, rank);
+    if (oq_r_pass_elem(c, 0, 0))
+        broadcast(c, (const size_t[]){0, 3}, 2);
 }
 
 /* QLinearWhere: condition, X with scale and zero point, Y with scale and zero point. */
 void oq_rule_qlinear_where(oq_rctx *c) {
-    if (!oq_r_pass_elem(c, 1, 0))
-        return;
-    const oq_vtype *shapes[3] = {oq_r_shape(c, 0), oq_r_shape(c, 1), oq_r_shape(c, 4)};
-    const oq_sdim *dims;
-    size_t rank;
-    if (shapes[0] != NULL && shapes[1] != NULL && shapes[2] != NULL &&
-        oq_r_broadcast(c, shapes, 3, &dims, &rank))
-        oq_r_set_shape(c, 0, dims, rank);
+    if (oq_r_pass_elem(c, 1, 0))
+        broadcast(c, (const size_t[]){0, 1, 4}, 3);
 }
 
 /* Expand: the input against the shape given by input 1, which must be one-dimensional. */
