@@ -395,6 +395,12 @@ static onq_code each_member(reader *r, onq_code (*fn)(reader *, oq_str, oq_str, 
     return ONQ_OK;
 }
 
+#define OQ_CAL_METHOD(NAME, text, symbol) ", " text
+static const char method_names[] =
+#include "calibrate/method/method.def"
+    ;
+#undef OQ_CAL_METHOD
+
 /* {"CLS": "CalibrationMethod", "value": "CalibrationMethod.MinMax"} */
 static onq_code read_method(reader *r, oq_str text, onq_error *err) {
     json_t *j = NULL;
@@ -406,9 +412,8 @@ static onq_code read_method(reader *r, oq_str text, onq_error *err) {
     onq_code rc = ONQ_OK;
     if (!r->has_method)
         rc = oq_fail(err, ONQ_E_INVALID,
-                     "%s: calibration_method is '%s', expected CalibrationMethod.MinMax, "
-                     "Entropy, Percentile, Distribution or MSE",
-                     r->where, value != NULL ? value : "?");
+                     "%s: calibration_method is '%s', expected CalibrationMethod. and one of %s",
+                     r->where, value != NULL ? value : "?", method_names + 2);
     json_decref(j);
     return rc;
 }

@@ -2,8 +2,8 @@
  * nb_awq.c — awq: channels with large inputs are scaled up before they are rounded, and each block
  * gets the range that loses least at the output.
  *
- * The factor of a channel is a power of how large its inputs are; which power, from 0 (nothing) to
- * 1, is tried on some columns of the weights that read the tensor. The loss is that of a diagonal
+ * The factor of a channel is a power of how large its inputs are. Powers from 0 (nothing) to 0.95
+ * are tried on some columns of the weights that read the tensor. The loss is that of a diagonal
  * Hessian: the square of what a weight loses times the mean square of its inputs.
  */
 #include "quantize/nbits_method/nb_fit.h"
