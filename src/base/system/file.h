@@ -13,9 +13,9 @@
  * no absolute path, no link that leaves the folder, no hard-linked file unless its folder was
  * allowed.
  *
- * Writing: an oq_out is a file without a name in the target's folder, so that nothing is left
- * behind whatever ends the process; where the system or its disk has no such files it is a hidden
- * file `.TARGET.onq-XXXXXX`, which oq_out_abort removes (a program that catches SIGINT and SIGTERM
+ * Writing: an oq_out is a file without a name in the target's folder, so that nothing of it remains
+ * whatever ends the process; where the system or its disk has no such files it is a hidden file
+ * `.TARGET.onq-XXXXXX`, which oq_out_abort removes (a program that catches SIGINT and SIGTERM
  * lets its progress callback cancel the job, and the job aborts its outputs). oq_out_commit syncs,
  * renames over the target and syncs the folder; an existing target survives until the rename.
  * oq_out_commit_all does so for several files (model and external data), all or none.

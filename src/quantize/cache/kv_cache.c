@@ -386,6 +386,6 @@ onq_code oq_kv_write(oq_model *m, const oq_kv_caches *c, const oq_kv_how *how, o
         assert(oq_str_eq(n->output.v[0], c->v[at].output)); /* in the order of the nodes */
         OQ_TRY(write_layer(m, &names, n, &c->v[at++], how, err));
     }
-    OQ_TRY(oq_model_raise_ir(m, 4, err)); /* constants that are no inputs */
+    OQ_TRY(oq_model_raise_ir(m, 4, err)); /* constants that are not inputs */
     return ONQ_OK;
 }
