@@ -6,6 +6,11 @@
 #include "base/err.h"
 #include "base/str.h"
 
+#include <math.h>
+
+#define WRONG     0.1 /* of the noise of a point: guesses that are wrong by more are corrected */
+#define MAX_WRONG 10  /* times too much, at once */
+
 static oq_method fastest(const oq_menu *m) {
     oq_method best = OQ_METHOD_FLOAT;
     for (oq_method w = OQ_METHOD_FLOAT; w < OQ_METHODS; w++)
@@ -43,6 +48,7 @@ onq_code oq_menus_curve(oq_menus *m, oq_arena *a, onq_error *err) {
     oq_menu_step step;
     m->first = OQ_NEW_ARRAY(a, oq_method, m->all.n + 1);
     OQ_TRY_ALLOC(m->first != NULL && now != NULL, err);
+    m->noise = m->gain = 0;
     for (size_t i = 0; i < m->all.n; i++) {
         now[i] = m->first[i] = fastest(&m->all.v[i]);
         m->noise += m->all.v[i].rows[now[i]].noise;
@@ -69,6 +75,23 @@ void oq_menus_at(const oq_menus *m, size_t n_steps, oq_method *ways, double *noi
         ways[m->steps.v[k].at] = m->steps.v[k].to;
         *noise = m->steps.v[k].noise;
     }
+}
+
+bool oq_menus_correct(oq_menus *m, const oq_method *ways, double measured) {
+    double predicted = 0, guessed = 0;
+    for (size_t i = 0; i < m->all.n; i++) {
+        const oq_menu_row *row = &m->all.v[i].rows[ways[i]];
+        predicted += row->noise;
+        guessed += row->guessed ? row->noise : 0;
+    }
+    const double right = fmax(guessed + measured - predicted, guessed / MAX_WRONG);
+    if (!(guessed > 0) || !isfinite(measured) || !(fabs(right - guessed) > WRONG * measured))
+        return false;
+    for (size_t i = 0; i < m->all.n; i++) {
+        oq_menu_row *row = &m->all.v[i].rows[ways[i]];
+        row->noise *= row->guessed ? right / guessed : 1;
+    }
+    return true;
 }
 
 static void add_name(oq_buf *b, const char *name, oq_method way) {

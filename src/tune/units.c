@@ -233,10 +233,7 @@ static onq_code plain_recipe(stage *s, const oq_recipe *from, oq_recipe *to, onq
     *to = (oq_recipe){.command = from->command, .after = from->after};
     for (size_t i = 0; i < from->options.n; i++) {
         const oq_recipe_option *o = &from->options.v[i];
-        bool left_out = false;
-        for (size_t k = 0; k < OQ_COUNT(names); k++)
-            left_out |= strcmp(o->name, names[k]) == 0;
-        if (!left_out)
+        if (!oq_str_is_any(oq_str_of(o->name), names, OQ_COUNT(names)))
             OQ_TRY(oq_recipe_add(to, s->t->arena, o->name, o->value, err));
     }
     return ONQ_OK;
@@ -454,36 +451,6 @@ static onq_code learn_point(stage *s, double gain, size_t at, bool *reached, onq
     return ONQ_OK;
 }
 
-/* Looks for the fastest point that reaches the targets, or lacks no more than learned rounding
- * gains. The prediction says where to begin; what was measured there says by how much it is wrong.
- * *at: the first point, as far as one was found, that does. */
-static onq_code find_point(stage *s, double allowed, double gain, size_t *at, onq_error *err) {
-    double factor = 1;
-    size_t low = 0, high = s->end; /* points below low fail, high (all float) does not */
-    while (high > 0 && float_units(s, high - 1) > s->t->max_float_units)
-        high--;
-    for (size_t i = 0; i < MAX_POINTS && low < high; i++) {
-        oq_candidate *c = NULL;
-        size_t next = step_of(s, allowed * factor * pow(10, gain / 10));
-        if (i >= GUESSES || next < low || next >= high)
-            next = low + (high - low) / 2;
-        assert(low <= next && next < high);
-        OQ_TRY(try_point(s, next, &c, err));
-        if (c == NULL)
-            break;
-        const double measured = pow(10, -c->score.objective / 10);
-        const double predicted = pow(10, -c->predicted / 10);
-        if (measured > 0 && predicted > 0 && isfinite(measured))
-            factor = predicted / measured;
-        if (oq_targets_hold(&s->t->targets, &c->score) || may_learn(s, c, gain))
-            high = next;
-        else
-            low = next + 1;
-    }
-    *at = high;
-    return ONQ_OK;
-}
-
 /* With what reaches the targets already, points that are predicted to be slower have no use: the
  * first of them. */
 static size_t first_useless(const stage *s) {
@@ -500,6 +467,50 @@ static size_t first_useless(const stage *s) {
            t->base_float->ms - s->menus.steps.v[n].gain <= PREDICTED * least)
         n++;
     return n < s->menus.steps.n ? n + 1 : n;
+}
+
+static size_t last_allowed(const stage *s) {
+    size_t n = s->end;
+    while (n > 0 && float_units(s, n - 1) > s->t->max_float_units)
+        n--;
+    return n;
+}
+
+/* Looks for the fastest point that reaches the targets, or lacks no more than learned rounding
+ * gains. The prediction says where to begin; what was measured there says by how much it is wrong.
+ * *at: the first point, as far as one was found, that does. */
+static onq_code find_point(stage *s, double allowed, double gain, size_t *at, onq_error *err) {
+    double factor = 1;
+    size_t low = 0, high = last_allowed(s); /* points below low fail, high (all float) does not */
+    for (size_t i = 0; i < MAX_POINTS && low < high; i++) {
+        oq_candidate *c = NULL;
+        size_t next = step_of(s, allowed * factor * pow(10, gain / 10));
+        if (i >= GUESSES || next < low || next >= high)
+            next = low + (high - low) / 2;
+        assert(low <= next && next < high);
+        OQ_TRY(try_point(s, next, &c, err));
+        if (c == NULL)
+            break;
+        const double measured = pow(10, -c->score.objective / 10);
+        const double predicted = pow(10, -c->predicted / 10);
+        if (measured > 0 && predicted > 0 && isfinite(measured))
+            factor = predicted / measured;
+        const bool holds = oq_targets_hold(&s->t->targets, &c->score) || may_learn(s, c, gain);
+        const bool corrected = i < GUESSES && oq_menus_correct(&s->menus, s->ways, measured);
+        if (corrected) {
+            OQ_TRY(oq_menus_curve(&s->menus, s->t->arena, err));
+            s->end = first_useless(s);
+            factor = 1;
+            low = 0;
+            high = last_allowed(s);
+        } else if (holds) {
+            high = next;
+        } else {
+            low = next + 1;
+        }
+    }
+    *at = high;
+    return ONQ_OK;
 }
 
 /* Where the rounding that was counted on does not do, the points must do without. */

@@ -73,6 +73,31 @@ static void free_steps(void **state) {
     bm_end(&b);
 }
 
+/* What a point has beyond the prediction is put on the units whose noise was guessed, and the curve
+ * is another one: 'c', which seemed the quietest, gets out of the way first. */
+static void corrected(void **state) {
+    bm b;
+    oq_menus m;
+    onq_error err = ONQ_ERROR_INIT;
+    const oq_method ways[] = {OQ_METHOD_PLAIN, OQ_METHOD_PLAIN, OQ_METHOD_PLAIN};
+    (void)state;
+    begin(&b, &m);
+    assert_ok(oq_menus_curve(&m, b.a, &err), err);
+    assert_false(oq_menus_correct(&m, ways, 100)); /* all were measured */
+    m.all.v[1].rows[OQ_METHOD_PLAIN].guessed = true;
+    assert_false(oq_menus_correct(&m, ways, 13.5)); /* about right */
+    assert_true(oq_menus_correct(&m, ways, 112));
+    assert_float_equal(m.all.v[0].rows[OQ_METHOD_PLAIN].noise, 8, 1e-9);
+    assert_float_equal(m.all.v[1].rows[OQ_METHOD_PLAIN].noise, 100, 1e-9);
+    assert_ok(oq_menus_curve(&m, b.a, &err), err);
+    assert_float_equal(m.noise, 112, 1e-9);
+    assert_int_equal(m.steps.v[0].at, 1);
+    assert_true(oq_menus_correct(&m, ways, 1)); /* too much was put on it: a tenth remains */
+    assert_float_equal(m.all.v[1].rows[OQ_METHOD_PLAIN].noise, 10, 1e-9);
+    assert_false(oq_menus_correct(&m, ways, INFINITY));
+    bm_end(&b);
+}
+
 static void text(void **state) {
     bm b;
     oq_menus m;
@@ -93,6 +118,6 @@ static void text(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(order), cmocka_unit_test(free_steps),
-                                       cmocka_unit_test(text)};
+                                       cmocka_unit_test(corrected), cmocka_unit_test(text)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
