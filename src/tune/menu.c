@@ -10,6 +10,7 @@
 
 #define WRONG     0.1 /* of the noise of a point: guesses that are wrong by more are corrected */
 #define MAX_WRONG 10  /* times too much, at once */
+#define FEW       3   /* where less than one of so many was guessed, noise just does not add up */
 
 static oq_method fastest(const oq_menu *m) {
     oq_method best = OQ_METHOD_FLOAT;
@@ -79,13 +80,16 @@ void oq_menus_at(const oq_menus *m, size_t n_steps, oq_method *ways, double *noi
 
 bool oq_menus_correct(oq_menus *m, const oq_method *ways, double measured) {
     double predicted = 0, guessed = 0;
+    size_t n = 0;
     for (size_t i = 0; i < m->all.n; i++) {
         const oq_menu_row *row = &m->all.v[i].rows[ways[i]];
         predicted += row->noise;
         guessed += row->guessed ? row->noise : 0;
+        n += row->guessed;
     }
     const double right = fmax(guessed + measured - predicted, guessed / MAX_WRONG);
-    if (!(guessed > 0) || !isfinite(measured) || !(fabs(right - guessed) > WRONG * measured))
+    if (n * FEW < m->all.n || !(guessed > 0) || !isfinite(measured) ||
+        !(fabs(right - guessed) > WRONG * measured))
         return false;
     for (size_t i = 0; i < m->all.n; i++) {
         oq_menu_row *row = &m->all.v[i].rows[ways[i]];

@@ -45,7 +45,7 @@ onq_code oq_menus_curve(oq_menus *m, oq_arena *a, onq_error *err);
 /* The ways of all units after so many steps, into ways[all.n]; noise is what they predict. */
 void oq_menus_at(const oq_menus *m, size_t n_steps, oq_method *ways, double *noise);
 /* Where units with these ways have another noise than the menus predict, it is that of the rows that
- * were guessed: they are corrected. False: there are none, or they are about right. */
+ * were guessed: they are corrected. False: there are few, or they are about right. */
 bool oq_menus_correct(oq_menus *m, const oq_method *ways, double measured);
 /* The methods as text for --node_methods. In the arena; NULL when out of memory. */
 const char *oq_menus_text(const oq_menus *m, const oq_method *ways, oq_arena *a);

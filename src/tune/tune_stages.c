@@ -389,9 +389,10 @@ static onq_code correct_points(oq_tune *t, onq_error *err) {
         const oq_refinement how = is_double(x) ? OQ_REFINE_ROUNDING : OQ_REFINE_BIAS;
         const bool near =
             chosen != NULL && x->ms < chosen->ms && oq_tune_may_gain(t, x, how, CORRECTED_DB);
+        /* Measuring it again (tune_settle.c) costs less than rounding, and may do. */
+        const bool enough = reached && (how == OQ_REFINE_ROUNDING || oq_tune_is_safe(t, &x->score));
         if (!is_static(x) || (x != chosen && (x->reached || !near || is_double(x))) ||
-            (x == chosen && ((reached && oq_tune_is_safe(t, &x->score)) ||
-                             !oq_tune_may_gain(t, x, how, INFINITY))))
+            (x == chosen && (enough || !oq_tune_may_gain(t, x, how, INFINITY))))
             continue;
         OQ_TRY(oq_tune_refine(t, x, how, &c, err));
         tried += c != NULL;

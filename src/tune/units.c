@@ -22,11 +22,12 @@
 #define MIN_NOISE 0.01
 /* Of float's time: the least gain of a unit that pays, however badly it was timed. */
 #define MIN_GAIN    0.02
-#define MAX_PROBES  24   /* units that are measured alone */
-#define MAX_SHARE   0.9  /* of the gain: units that give it are measured */
-#define MAX_FURTHER 5    /* that are, by each further way */
-#define SAFER       0.5  /* of the noise of what was doubted */
-#define RANGES_DB   1    /* that other ranges must gain to be those of all units */
+#define MAX_PROBES  16  /* units that are measured alone; points of the curve correct the guesses */
+#define MAX_SHARE   0.9 /* of the gain: units that give it are measured */
+#define MAX_FURTHER 4   /* that are, by each further way */
+#define SAFER       0.7 /* of the noise of what was doubted */
+#define AIM         0.9 /* of the noise that is allowed: the bound is to reach the target too */
+#define RANGES_DB   1   /* that other ranges must gain to be those of all units */
 #define PREDICTED   1.25 /* times the best time: a point that is slower, however it was predicted */
 
 typedef struct oq_unit_stage {
@@ -484,7 +485,7 @@ static onq_code find_point(stage *s, double allowed, double gain, size_t *at, on
     size_t low = 0, high = last_allowed(s); /* points below low fail, high (all float) does not */
     for (size_t i = 0; i < MAX_POINTS && low < high; i++) {
         oq_candidate *c = NULL;
-        size_t next = step_of(s, allowed * factor * pow(10, gain / 10));
+        size_t next = step_of(s, AIM * allowed * factor * pow(10, gain / 10));
         if (i >= GUESSES || next < low || next >= high)
             next = low + (high - low) / 2;
         assert(low <= next && next < high);

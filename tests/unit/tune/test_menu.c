@@ -95,6 +95,10 @@ static void corrected(void **state) {
     assert_true(oq_menus_correct(&m, ways, 1)); /* too much was put on it: a tenth remains */
     assert_float_equal(m.all.v[1].rows[OQ_METHOD_PLAIN].noise, 10, 1e-9);
     assert_false(oq_menus_correct(&m, ways, INFINITY));
+    oq_menu other = unit("other", 1, 1);
+    assert_true(OQ_PUSH(b.a, &m.all, other));
+    const oq_method four[] = {OQ_METHOD_PLAIN, OQ_METHOD_PLAIN, OQ_METHOD_PLAIN, OQ_METHOD_PLAIN};
+    assert_false(oq_menus_correct(&m, four, 500)); /* one of four is too few to be blamed */
     bm_end(&b);
 }
 
