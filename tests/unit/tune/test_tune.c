@@ -611,6 +611,31 @@ static void time_ends(void **state) {
     rig_end(&r);
 }
 
+/* Wherever the time is over, in whichever stage or while an answer is taken, no other candidate is
+ * begun: at most the second half of the one that is being made. */
+static void time_ends_every_stage(void **state) {
+    bool stopped = true;
+    size_t most = 0;
+    for (size_t calls = 1; stopped; calls++) {
+        rig r;
+        oq_candidate *chosen = NULL;
+        bool reached = false;
+        rig_begin(&r, *state);
+        r.t.prefer = OQ_PREFER_SPEED;
+        r.slow = "pays";
+        r.stop_after = calls;
+        want_sqnr(&r, 24);
+        search(&r);
+        assert_ok(oq_tune_settle(&r.t, &chosen, &reached, &r.err), r.err);
+        stopped = r.n_made >= calls;
+        assert_true(r.n_made <= calls + 1);
+        assert_non_null(chosen);
+        most = calls;
+        rig_end(&r);
+    }
+    assert_true(most > 20); /* it went through units and points too */
+}
+
 /* Units that gain nothing alone may gain together: where the set of those that pay is slow and
  * another one is fast, methods go on from that one, on all of its units. */
 static void a_faster_set_than_what_pays(void **state) {
@@ -730,6 +755,7 @@ int main(void) {
         TEST(cannot_be_prepared),
         TEST(what_ends_the_search),
         TEST(time_ends),
+        TEST(time_ends_every_stage),
         TEST(a_faster_set_than_what_pays),
         TEST(goes_on_from_a_file),
         TEST(units),
