@@ -345,8 +345,10 @@ static onq_code run_sample(oq_lane *l, const oq_sample *s, oq_record *record, on
         oq_past_look_after(&r->past, &l->walk, s, out.v);
         pthread_mutex_unlock(&r->lock);
     }
-    if (rc == ONQ_OK && r->job->walker != NULL)
+    if (rc == ONQ_OK && r->job->walker != NULL) {
         rc = oq_walk_take(&l->walk, s, out.v, out.n, err);
+        rc = rc == ONQ_OK ? rc : oq_error_in(err, rc, "sample '%s'", s->name);
+    }
     l->c->sample_name = NULL;
     if (rc != ONQ_OK)
         return rc;

@@ -61,13 +61,15 @@ struct sweeping {
 
 /* ---- one sample ---- */
 
+static onq_code name_sample(const char *path, const oq_sample *s, onq_code rc, onq_error *err) {
+    return path != NULL ? oq_error_in(err, rc, "%s: sample '%s'", path, s->name)
+                        : oq_error_in(err, rc, "sample '%s'", s->name);
+}
+
 onq_code oq_sample_run(oq_session *session, const char *path, const oq_sample *s, oq_outputs *out,
                        onq_error *err) {
     const onq_code rc = oq_session_run(session, s->inputs, s->n_inputs, out, err);
-    if (rc == ONQ_OK)
-        return rc;
-    return path != NULL ? oq_error_in(err, rc, "%s: sample '%s'", path, s->name)
-                        : oq_error_in(err, rc, "sample '%s'", s->name);
+    return rc == ONQ_OK ? rc : name_sample(path, s, rc, err);
 }
 
 /* One run, and the time it took. */
@@ -84,11 +86,15 @@ static onq_code run_full(const oq_turn *t, size_t i, onq_error *err) {
 /* Runs a step with the states that the model gave in the step before. */
 static onq_code run_step(const oq_turn *t, size_t i, onq_error *err) {
     oq_walk *walk = &t->walks[i];
+    const oq_sweep_model *m = &t->sweep->models[i];
     if (i > 0 && t->samples[i].generated && t->sweep->models[0].walker != NULL)
         walk->ids = t->full[0].inputs[t->walks[0].of->roles.language.ids];
-    OQ_TRY(oq_walk_fill(walk, &t->samples[i], t->arena, &t->full[i], err));
+    onq_code rc = oq_walk_fill(walk, &t->samples[i], t->arena, &t->full[i], err);
+    if (rc != ONQ_OK)
+        return name_sample(m->path, &t->samples[i], rc, err);
     OQ_TRY(run_full(t, i, err));
-    return oq_walk_take(walk, &t->full[i], t->outputs[i].v, t->outputs[i].n, err);
+    rc = oq_walk_take(walk, &t->full[i], t->outputs[i].v, t->outputs[i].n, err);
+    return rc == ONQ_OK ? rc : name_sample(m->path, &t->samples[i], rc, err);
 }
 
 /* Runs a step with the inputs that the first model had. */
@@ -149,11 +155,7 @@ static onq_code run(const oq_turn *t, onq_error *err) {
 static onq_code take(const oq_turn *t, onq_error *err) {
     const oq_sweep *s = t->sweep;
     const onq_code rc = s->take != NULL ? s->take(s->ctx, t, err) : ONQ_OK;
-    if (rc == ONQ_OK)
-        return rc;
-    return s->models[0].path != NULL
-               ? oq_error_in(err, rc, "%s: sample '%s'", s->models[0].path, t->samples[0].name)
-               : oq_error_in(err, rc, "sample '%s'", t->samples[0].name);
+    return rc == ONQ_OK ? rc : name_sample(s->models[0].path, &t->samples[0], rc, err);
 }
 
 /* ---- reading ---- */

@@ -37,6 +37,11 @@ const char *oq_qrun_left_why(const oq_qrun *r, const oq_node *n) {
     return at != OQ_MAP_NONE ? texts[at] : NULL;
 }
 
+static const char *why_unlisted(const oq_node *n) {
+    const bool recurrent = oq_str_eq(n->op_type, OQ_S("GRU")) || oq_str_eq(n->op_type, OQ_S("RNN"));
+    return recurrent ? OQ_WHY_RECURRENT : OQ_WHY_MODE;
+}
+
 const char *oq_qrun_skip(oq_qrun *r, const oq_node *n, unsigned modes) {
     oq_qconfig *c = r->config;
     if (n->output.n > 0 && oq_map_has(&r->unsound, n->output.v[0]))
@@ -58,7 +63,7 @@ const char *oq_qrun_skip(oq_qrun *r, const oq_node *n, unsigned modes) {
                         (oq_pick_is_empty(&c->op_types) ? (oq_rules_modes(n->op_type) & modes) != 0
                                                         : oq_pick_has(&c->op_types, n->op_type));
     if (!listed)
-        return oq_pick_is_empty(&c->op_types) ? OQ_WHY_MODE : "not in op_types_to_quantize";
+        return oq_pick_is_empty(&c->op_types) ? why_unlisted(n) : "not in op_types_to_quantize";
     if (oq_map_has(&r->added, n->name))
         return "added by a method (as --outlier_channels); kept float";
     if (oq_pick_has(&c->nodes_to_exclude, n->name))
