@@ -354,22 +354,49 @@ def test_verifies_and_tells(tmp_path):
     assert not out.exists()
 
 
-@pytest.mark.parametrize("to", ["float", "qoperator"])
-def test_from_plan(to, tmp_path):
-    """A plan repeats the conversion with its options; one that says something else of the model is refused."""
+@pytest.mark.parametrize("made, to", [("qdq-channels", "float"), ("qdq-channels", "qoperator"), ("qoperator", "float"), ("qoperator", "qdq")])
+def test_from_plan(made, to, tmp_path):
+    """A plan repeats the conversion with its options. Nodes that it leaves out stay as they are, and the result computes the same or comes nearer to
+    float; what contradicts the model or itself is refused with node or tensor."""
     model = opmodels.mixed(17)
-    case = Case(tmp_path, model, STATIC["qdq-channels"], opmodels.feeds(model, 1))
+    case = Case(tmp_path, model, STATIC[made], opmodels.feeds(model, 1))
     plan, again = tmp_path / "p.json", tmp_path / "again.onnx"
-    out = case.convert(to, "--plan", plan, *(("--partial",) if to == "qoperator" else ("--clips", "none")))
-    onq("convert", "--from_plan", plan, "-i", case.made, "-o", again, "--no_verify", "--quiet", status=0)
+    out = case.convert(to, "--plan", plan, *(("--partial",) if to == "qoperator" else ()))
+    words = ("convert", "--from_plan", plan, "-i", case.made, "-o", again, "--no_verify")
+    onq(*words, "--quiet", status=0)
     assert again.read_bytes() == out.read_bytes()
     content = json.loads(plan.read_text())
-    if to == "float":
-        next(t for t in content["tensors"] if "axis" not in t)["scale"] = 7.0
+    there = {(n.op_type, n.output[0]) for n in onnx.load(case.made).graph.node}
+    assert {(n["op_type"], n["output"]) for n in content["nodes"]} <= there  # nothing that the user never saw
+
+    def edited(change):
+        new = json.loads(json.dumps(content))
+        change(new)
+        plan.write_text(json.dumps(new))
+        return onq(*words)
+
+    operator = next(n for n in content["nodes"] if n["op_type"] not in ("QuantizeLinear", "DequantizeLinear")) if made == "qoperator" or to == "qoperator" else None
+    if operator is not None:
+        for change in (lambda c: c["nodes"].remove(operator), lambda c: c["nodes"][content["nodes"].index(operator)].update(treatment="float")):
+            done = edited(change)
+            assert done.returncode == 0, done.stderr
+            assert "left as" in done.stdout
+            kept = onnx.load(again)
+            assert (operator["op_type"], operator["output"]) in {(n.op_type, n.output[0]) for n in kept.graph.node}
+            for optimised in (False, True):
+                case.near(again, 15.0 if to == "float" else 30.0, optimised)
     else:
-        content["nodes"][0]["treatment"] = "float"
-    plan.write_text(json.dumps(content))
-    refused(onq("convert", "--from_plan", plan, "-i", case.made, "-o", again, "--no_verify"), "p.json", "it was edited")
+        pair = next(n for n in content["nodes"] if n["op_type"] == "QuantizeLinear")
+        reads = {n.output[0]: n.input[0] for n in onnx.load(case.made).graph.node if n.op_type == "DequantizeLinear"}
+        both = [n for n in content["nodes"] if n is pair or reads.get(n["output"]) == pair["output"]]
+        assert edited(lambda c: [c["nodes"].remove(n) for n in both]).returncode == 0
+        assert {(n["op_type"], n["output"]) for n in both} <= {(n.op_type, n.output[0]) for n in onnx.load(again).graph.node}
+        refused(edited(lambda c: c["nodes"].remove(pair)), f"node '{both[1]['name']}' (DequantizeLinear)", "the plan converts it and leaves")
+        refused(edited(lambda c: c["nodes"].remove(both[1])), f"node '{both[1]['name']}' (DequantizeLinear)", "the plan leaves it and converts")
+        tensor = next(t for t in content["tensors"] if "axis" not in t)
+        refused(edited(lambda c: c["tensors"][content["tensors"].index(tensor)].update(scale=7.0)), "p.json", f"tensor '{tensor['name']}'")
+    refused(edited(lambda c: c["nodes"][0].update(treatment="quantized")), "p.json", f"node '{content['nodes'][0]['name']}'", "quantizes nothing")
+    refused(edited(lambda c: c["nodes"][0].update(output="nowhere")), "p.json", f"node '{content['nodes'][0]['name']}'", "not in the model")
 
 
 def test_diff_and_inspect(tmp_path):

@@ -108,6 +108,7 @@ static onq_code convert(void *ctx, onq_error *err) {
                           .lossy = asked.lossy,
                           .partial = asked.partial,
                           .with_blocks = wants_blocks(r),
+                          .asked = r->q.job->given != NULL ? &r->q.job->given->plan : NULL,
                           .plan = &r->q.plan};
     if (r->same)
         return ONQ_OK;
@@ -247,6 +248,7 @@ static void tell(const run *r, double seconds) {
     oq_jw_uint(&job->json, "clips", c->n_clips);
     oq_jw_uint(&job->json, "kept", c->n_kept);
     oq_jw_uint(&job->json, "stay", c->n_stay);
+    oq_jw_uint(&job->json, "left", c->n_left);
     oq_jw_uint(&job->json, "lossy", c->n_lossy);
     oq_jw_real(&job->json, "seconds", seconds);
     oq_jw_uint(&job->json, "size_before", r->q.size_before);
@@ -272,6 +274,9 @@ static void tell(const run *r, double seconds) {
         oq_buf_addf(&job->text,
                     "%zu node%s keep%s their pairs: there is no such operator for them\n",
                     c->n_stay, OQ_NOUN_S(c->n_stay), OQ_VERB_S(c->n_stay));
+    if (c->n_left > 0)
+        oq_buf_addf(&job->text, "%zu node%s left as %s by the plan\n", c->n_left,
+                    OQ_NOUN_S(c->n_left), c->n_left == 1 ? "it is" : "they are");
     if (c->n_lossy > 0)
         oq_buf_addf(&job->text, "%zu not exact, the first is '%.*s': %s\n", c->n_lossy,
                     OQ_STR(c->lossy_node), c->lossy_why);
@@ -298,29 +303,53 @@ static onq_code judge_unchanged(const run *r, onq_error *err) {
     return ONQ_OK;
 }
 
-/* A plan repeats a conversion; what it converts, and with which parameters, is for the model alone
- * to say. */
+/* ---- a plan that is followed ---- */
+
+static bool has_same(const oq_plan_tensor *a, const oq_plan_tensor *b) {
+    return oq_str_eq(a->name, b->name) && a->role == b->role && a->n == b->n &&
+           (b->role == OQ_ROLE_BIAS || a->type == b->type) &&
+           (b->n == 0 || (memcmp(a->scale, b->scale, b->n * sizeof *b->scale) == 0 &&
+                          memcmp(a->zero, b->zero, b->n * sizeof *b->zero) == 0));
+}
+
+/* Parameters are those of the model. Rows of a name may be many: one of them has to be alike. */
+static onq_code check_tensors(const oq_given *g, const oq_plan *p, onq_error *err) {
+    for (size_t i = 0; i < p->tensors.n; i++) {
+        bool same = false;
+        for (uint32_t k = oq_map_find(&g->tensors, p->tensors.v[i].name); k != OQ_MAP_NONE && !same;
+             k = g->next.v[k])
+            same = has_same(&g->plan.tensors.v[k], &p->tensors.v[i]);
+        if (!same)
+            return oq_fail(err, ONQ_E_CONFIG,
+                           "%s: tensor '%.*s' has no row, or other parameters than in the model: "
+                           "a conversion keeps those that the model has",
+                           g->path, OQ_STR(p->tensors.v[i].name));
+    }
+    return ONQ_OK;
+}
+
+/* What the plan converts was converted. */
 static onq_code check_plan(const run *r, onq_error *err) {
     const oq_given *g = r->q.job->given;
     const oq_plan *p = &r->q.plan;
+    oq_map done;
     if (g == NULL)
         return ONQ_OK;
-    bool same = g->plan.nodes.n == p->nodes.n && g->plan.tensors.n == p->tensors.n;
-    for (size_t i = 0; same && i < p->nodes.n; i++)
-        same = oq_str_eq(g->plan.nodes.v[i].output, p->nodes.v[i].output) &&
-               g->plan.nodes.v[i].fate == p->nodes.v[i].fate;
-    for (size_t i = 0; same && i < p->tensors.n; i++) {
-        const oq_plan_tensor *a = &g->plan.tensors.v[i], *b = &p->tensors.v[i];
-        same = oq_str_eq(a->name, b->name) && a->n == b->n &&
-               (b->role == OQ_ROLE_BIAS || a->type == b->type) &&
-               (b->n == 0 || (memcmp(a->scale, b->scale, b->n * sizeof *b->scale) == 0 &&
-                              memcmp(a->zero, b->zero, b->n * sizeof *b->zero) == 0));
+    OQ_SCRATCH(scratch, &r->q.job->env->alloc);
+    oq_map_init(&done, &scratch);
+    for (size_t i = 0; i < p->nodes.n; i++)
+        OQ_TRY_ALLOC(oq_map_put(&done, p->nodes.v[i].output, (uint32_t)i), err);
+    for (size_t i = 0; i < g->plan.nodes.n; i++) {
+        const oq_plan_node *row = &g->plan.nodes.v[i];
+        if (row->fate == OQ_FATE_QUANTIZED ||
+            (row->fate == OQ_FATE_REMOVED && !oq_map_has(&done, row->output)))
+            return oq_fail(
+                err, ONQ_E_CONFIG, "%s: node '%.*s' (%.*s) is '%s' in the plan, but %s", g->path,
+                OQ_STR(row->name), OQ_STR(row->op_type), oq_fate_name(row->fate),
+                row->fate == OQ_FATE_QUANTIZED ? "a conversion quantizes nothing"
+                                               : "it is not in the model, or not converted");
     }
-    return same ? ONQ_OK
-                : oq_fail(err, ONQ_E_CONFIG,
-                          "%s: it is not the plan of this model, or it was edited: a conversion "
-                          "keeps the parameters that the model has",
-                          g->path);
+    return check_tensors(g, p, err);
 }
 
 static onq_code save(run *r, onq_error *err) {

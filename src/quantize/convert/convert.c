@@ -164,6 +164,7 @@ static onq_code run(oq_cv *cv, onq_error *err) {
     };
     oq_model *m = cv->model;
     oq_model_touch(m);
+    OQ_TRY(oq_cv_begin(cv, err));
     OQ_TRY(raise(cv, err));
     OQ_TRY(oq_fresh_init(&cv->names, &cv->scratch, m, err));
     OQ_TRY(oq_model_raise_ir(m, 4, err)); /* initializers that are not inputs */

@@ -43,6 +43,8 @@ typedef struct oq_convert_job {
     /* To blocks: which nodes; NULL: all that can. */
     bool (*takes)(const void *ctx, const oq_index *ix, const oq_node *n);
     const void *takes_ctx;
+    /* Not NULL: of the nodes that can be converted, those which it removes; the others stay. */
+    const oq_plan *asked;
     oq_plan *plan; /* filled: a row for each node that was converted, and for each tensor that has
                     * parameters */
 
@@ -52,6 +54,7 @@ typedef struct oq_convert_job {
     size_t n_weights;   /* quantized constants that are float now */
     size_t n_clips;     /* Relu and Clip that were restored */
     size_t n_kept;      /* at inputs and outputs of the model, whose types stay */
+    size_t n_left;      /* nodes that `asked` leaves as they are */
     size_t n_stay;     /* operators that keep their pairs, because the new form has none for them */
     size_t n_lossy;    /* operators whose counterpart is not exact */
     oq_str lossy_node; /* the first of them, and why */

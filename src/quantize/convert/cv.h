@@ -31,6 +31,8 @@ typedef struct oq_cv {
     bool used_microsoft; /* a new node is of that domain */
     oq_map lifted;       /* floats that lifting named after quantized results */
     oq_map dead;         /* what was of no use before: it stays as it is */
+    oq_map given;        /* keys of the nodes that the model had */
+    oq_map asked;        /* keys of the nodes that the plan converts */
 } oq_cv;
 
 /* One graph. */
@@ -97,6 +99,14 @@ onq_code oq_cv_know(oq_cv_scope *s, oq_str name, const oq_cv_param *p, onq_error
 /* One scale and zero point; false where they are not constants of one element. */
 bool oq_cv_scalar(oq_cv_scope *s, const oq_cv_param *p, float *scale, int64_t *zero,
                   oq_dtype *type);
+/* Notes the nodes that the model has, and those that job->asked converts. */
+onq_code oq_cv_begin(oq_cv *cv, onq_error *err);
+/* True if the plan that is followed leaves the node, one that the model had, as it is. */
+bool oq_cv_is_left(const oq_cv_scope *s, const oq_node *n);
+/* True if the plan that is followed converts the node. */
+bool oq_cv_is_asked(const oq_cv_scope *s, const oq_node *n);
+/* As oq_cv_is_left, for a node that could be converted: it is counted. */
+bool oq_cv_leave(oq_cv_scope *s, const oq_node *n);
 /* A row of the plan for a node that goes; the second: for a quantized operator, which is counted. */
 onq_code oq_cv_note(oq_cv_scope *s, const oq_node *n, onq_error *err);
 onq_code oq_cv_replaced(oq_cv_scope *s, const oq_node *n, onq_error *err);

@@ -433,11 +433,21 @@ static onq_code strip_dequantize(strip *t, oq_node *dq, onq_error *err) {
     const oq_index *owner = &s->index;
     if (dq->input.n < 2 || dq->output.n != 1)
         return oq_cv_refuse(dq, ONQ_E_INVALID, err, "its inputs or outputs are missing");
+    const bool left = oq_cv_leave(s, dq);
     oq_tensor *ints = oq_cv_constant(s, dq->input.v[0]);
-    if (ints != NULL)
+    if (ints != NULL && !left)
         return fold(t, dq, ints, err);
     const oq_value *v = oq_index_resolve(&owner, dq->input.v[0]);
-    const oq_node *from = v != NULL ? oq_value_node(owner, v) : NULL;
+    const oq_node *from = v != NULL && ints == NULL ? oq_value_node(owner, v) : NULL;
+    if (from != NULL &&
+        (left ? oq_cv_is_asked(s, from) : oq_node_is_quantize(from) && oq_cv_is_left(s, from)))
+        return oq_cv_refuse(
+            dq, ONQ_E_CONFIG, err,
+            "the plan %s it and %s node '%.*s' (%.*s), which makes its input '%.*s'",
+            left ? "leaves" : "converts", left ? "converts" : "leaves", OQ_STR(oq_node_label(from)),
+            OQ_STR(from->op_type), OQ_STR(dq->input.v[0]));
+    if (left)
+        return oq_cv_emit(s, dq, err);
     if (from == NULL) { /* an input of the model, of a loop's body or of a function */
         s->cv->job->n_kept++;
         return oq_cv_emit(s, dq, err);
@@ -452,6 +462,8 @@ static onq_code strip_dequantize(strip *t, oq_node *dq, onq_error *err) {
         return oq_str_eq(mine.scale, from->output.v[1]) && oq_str_eq(mine.zero, from->output.v[2])
                    ? bypass(t, dq, from->input.v[0], err)
                    : contradict(s, from, dq, err);
+    if (oq_cv_is_left(s, from) && !oq_cv_is_asked(s, dq))
+        return oq_cv_emit(s, dq, err);
     return oq_cv_refuse(dq, ONQ_E_UNSUPPORTED, err,
                         "tensor '%.*s' comes from node '%.*s' (%.*s), which has no float form",
                         OQ_STR(dq->input.v[0]), OQ_STR(oq_node_label(from)), OQ_STR(from->op_type));
@@ -462,6 +474,8 @@ static onq_code strip_quantize(strip *t, oq_node *q, onq_error *err) {
     oq_str before;
     if (q->input.n < 2 || q->output.n != 1)
         return oq_cv_refuse(q, ONQ_E_INVALID, err, "its inputs or outputs are missing");
+    if (oq_cv_leave(s, q))
+        return oq_cv_emit(s, q, err);
     if (is_graph_output(s, q->output.v[0]))
         s->cv->job->n_kept++;
     else
@@ -475,7 +489,7 @@ static onq_code strip_quantize(strip *t, oq_node *q, onq_error *err) {
 
 /* A node that reads integers and was not lifted. */
 static onq_code check_reader(oq_cv_scope *s, oq_node *n, onq_error *err) {
-    for (size_t i = 0; i < n->input.n; i++) {
+    for (size_t i = 0; i < n->input.n && !oq_cv_is_left(s, n); i++) {
         const oq_index *owner = &s->index;
         const oq_value *v = n->input.v[i].n > 0 ? oq_index_resolve(&owner, n->input.v[i]) : NULL;
         const oq_node *from = v != NULL ? oq_value_node(owner, v) : NULL;

@@ -347,6 +347,12 @@ static bool is_quantized(oq_cv_scope *s, const oq_node *n, const oq_cv_mover *m)
            oq_cv_find(s, n->input.v[0]) != NULL;
 }
 
+/* True for quantized operators without a row. */
+static bool has_rule(const oq_node *n) {
+    const oq_op_traits *t = oq_op_traits_of(n->op_type);
+    return t->form != OQ_FORM_FLOAT && t->kind != OQ_KIND_DYNAMIC && !oq_node_is_pair(n);
+}
+
 static onq_code lift_node(oq_cv_scope *s, uint32_t at, onq_error *err) {
     oq_node *n = s->graph->node.v[at];
     const oq_cv_row *row = oq_cv_row_of(n);
@@ -354,6 +360,8 @@ static onq_code lift_node(oq_cv_scope *s, uint32_t at, onq_error *err) {
     bool done = false;
     if (s->drop[at])
         return ONQ_OK;
+    if ((row != NULL || is_quantized(s, n, m) || has_rule(n)) && oq_cv_leave(s, n))
+        return oq_cv_emit(s, n, err);
     if (row != NULL)
         return lift_row(s, n, row, err);
     if (is_quantized(s, n, m))

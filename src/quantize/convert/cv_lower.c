@@ -373,6 +373,10 @@ onq_code oq_cv_to_qoperator(oq_cv_scope *s, onq_error *err) {
         const char *why = NULL;
         if (s->drop[i])
             continue;
+        if (is_between(s, n) && oq_cv_leave(s, n)) {
+            OQ_TRY(oq_cv_emit(s, n, err));
+            continue;
+        }
         const oq_cv_row *row = row_for(s, n);
         if (row == NULL)
             OQ_TRY(lower_mover(s, n, &why, err));

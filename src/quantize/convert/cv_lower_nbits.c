@@ -157,6 +157,10 @@ onq_code oq_cv_to_nbits(oq_cv_scope *s, onq_error *err) {
     for (size_t i = 0; i < g->node.n; i++) {
         oq_node *n = g->node.v[i];
         blocks b;
+        if (reads_blocks(s, n) && oq_cv_leave(s, n)) {
+            OQ_TRY(oq_cv_emit(s, n, err));
+            continue;
+        }
         if (oq_node_is(n, "MatMul") && n->input.n == 2 && n->output.n == 1 &&
             find_blocks(s, n->input.v[1], &b) && fits_matmul(&b)) {
             OQ_TRY(lower_matmul(s, n, &b, err));

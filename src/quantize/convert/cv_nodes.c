@@ -251,12 +251,80 @@ onq_code oq_cv_replaced(oq_cv_scope *s, const oq_node *n, onq_error *err) {
     return oq_cv_note(s, n, err);
 }
 
+/* ---- nodes of the model, and of a plan ---- */
+
+/* What tells a node from others, and from one of another type that takes its place. */
+static oq_str key_of(oq_arena *a, oq_str type, oq_str output) {
+    return oq_str_format(a, "%.*s|%.*s", (int)type.n, type.p, (int)output.n,
+                         output.n > 0 ? output.p : "");
+}
+
+static oq_str output_of(const oq_node *n) {
+    return n->output.n > 0 ? n->output.v[0] : (oq_str){0};
+}
+
+static onq_code add_key(oq_cv *cv, oq_map *to, oq_str type, oq_str output, onq_error *err) {
+    const oq_str key = key_of(&cv->scratch, type, output);
+    return key.p != NULL && oq_map_put(to, key, 0) ? ONQ_OK : oq_fail_nomem(err);
+}
+
+static onq_code add_keys(void *ctx, oq_graph *g, onq_error *err) {
+    oq_cv *cv = ctx;
+    for (size_t i = 0; i < g->node.n; i++)
+        OQ_TRY(add_key(cv, &cv->given, g->node.v[i]->op_type, output_of(g->node.v[i]), err));
+    return ONQ_OK;
+}
+
+onq_code oq_cv_begin(oq_cv *cv, onq_error *err) {
+    const oq_model_proto *p = cv->model->proto;
+    const oq_plan *asked = cv->job->asked;
+    oq_map_init(&cv->given, &cv->scratch);
+    oq_map_init(&cv->asked, &cv->scratch);
+    if (cv->job->plan == NULL)
+        return ONQ_OK;
+    OQ_TRY(oq_walk_graphs(p->graph, add_keys, cv, err));
+    for (size_t i = 0; i < p->functions.n; i++)
+        for (size_t k = 0; k < p->functions.v[i]->node.n; k++) {
+            const oq_node *n = p->functions.v[i]->node.v[k];
+            OQ_TRY(add_key(cv, &cv->given, n->op_type, output_of(n), err));
+        }
+    for (size_t i = 0; asked != NULL && i < asked->nodes.n; i++)
+        if (asked->nodes.v[i].fate == OQ_FATE_REMOVED)
+            OQ_TRY(
+                add_key(cv, &cv->asked, asked->nodes.v[i].op_type, asked->nodes.v[i].output, err));
+    return ONQ_OK;
+}
+
+static bool is_given(const oq_cv_scope *s, const oq_node *n, bool *is_asked) {
+    const oq_str key = key_of(&s->cv->scratch, n->op_type, output_of(n));
+    *is_asked = key.p != NULL && oq_map_has(&s->cv->asked, key);
+    return key.p != NULL && oq_map_has(&s->cv->given, key);
+}
+
+bool oq_cv_is_left(const oq_cv_scope *s, const oq_node *n) {
+    bool is_asked = false;
+    return s->cv->job->asked != NULL && is_given(s, n, &is_asked) && !is_asked;
+}
+
+bool oq_cv_is_asked(const oq_cv_scope *s, const oq_node *n) {
+    bool is_asked = false;
+    return is_given(s, n, &is_asked) && is_asked;
+}
+
+bool oq_cv_leave(oq_cv_scope *s, const oq_node *n) {
+    const bool left = oq_cv_is_left(s, n);
+    s->cv->job->n_left += left;
+    return left;
+}
+
 onq_code oq_cv_note(oq_cv_scope *s, const oq_node *n, onq_error *err) {
+    bool is_asked = false;
+    if (s->cv->job->plan == NULL || !is_given(s, n, &is_asked))
+        return ONQ_OK;
     const oq_plan_node row = {.name = n->name,
                               .op_type = n->op_type,
-                              .output = n->output.n > 0 ? n->output.v[0] : (oq_str){0},
+                              .output = output_of(n),
                               .fate = OQ_FATE_REMOVED,
                               .why = ""};
-    return s->cv->job->plan == NULL || oq_plan_add_node(s->cv->job->plan, row) ? ONQ_OK
-                                                                               : oq_fail_nomem(err);
+    return oq_plan_add_node(s->cv->job->plan, row) ? ONQ_OK : oq_fail_nomem(err);
 }
