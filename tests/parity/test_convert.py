@@ -321,6 +321,18 @@ def test_tensorrt_cache(tmp_path):
     case.near(again, 15.0)
 
 
+@pytest.mark.parametrize("words", [("dynamic", "--per_channel"), ("static", "--quant_format", "QOperator", "--per_channel")])
+def test_channels_below_opset_13(words, tmp_path):
+    """Operators of integers have scales for each channel at opset 11, DequantizeLinear has them from 13 on: the result is raised."""
+    model = opmodels.build("MatMul" if words[0] == "dynamic" else "Conv", 11)
+    case = Case(tmp_path, model, words, opmodels.feeds(model, 1))
+    assert onnx.load(case.made).opset_import[0].version < 13
+    out = case.convert("qdq")
+    assert next(o.version for o in onnx.load(out).opset_import if o.domain == "") == 13
+    for optimised in (False, True):
+        case.near(out, 40.0, optimised)
+
+
 def test_relu_comes_back(tmp_path):
     """Quantizers remove Relu and Clip, because the range of the integers does their work."""
     for name, op in (("Relu", "Relu"), ("Clip", "Clip"), ("Relu.chain", "Clip")):

@@ -171,6 +171,8 @@ static onq_code run(oq_cv *cv, onq_error *err) {
     OQ_TRY(convert_all(cv, steps[cv->job->to], err));
     OQ_TRY(oq_graph_prune_inits(m, m->proto->graph, err));
     OQ_TRY(oq_model_sort_all(m, NULL, err));
+    if (cv->job->to == OQ_TO_QDQ && cv->has_channels)
+        OQ_TRY(oq_opset_raise(m, 13, "scales of channels need it", false, err));
     if (cv->used_microsoft && oq_model_opset(m, OQ_S(OQ_MICROSOFT)) == 0)
         OQ_TRY(oq_model_set_opset(m, OQ_S(OQ_MICROSOFT), 1, err));
     return ONQ_OK;

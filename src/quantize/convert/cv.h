@@ -29,6 +29,7 @@ typedef struct oq_cv {
     oq_fresh names;
     int64_t opset;
     bool used_microsoft; /* a new node is of that domain */
+    bool has_channels;   /* a new pair of the ONNX domain has scales along an axis */
     oq_map lifted;       /* floats that lifting named after quantized results */
     oq_map dead;         /* what was of no use before: it stays as it is */
     oq_map given;        /* keys of the nodes that the model had */

@@ -199,6 +199,7 @@ static onq_code emit_pair(oq_cv_scope *s, const char *type, oq_str name, oq_str 
         return oq_fail_nomem(err);
     if (p->domain.n > 0)
         n->domain = p->domain;
+    s->cv->has_channels |= p->domain.n == 0 && n->attribute.n > 0;
     return oq_cv_emit(s, n, err);
 }
 
@@ -253,7 +254,7 @@ onq_code oq_cv_replaced(oq_cv_scope *s, const oq_node *n, onq_error *err) {
 
 /* ---- nodes of the model, and of a plan ---- */
 
-/* What tells a node from others, and from one of another type that takes its place. */
+/* A node is known by its type and its first output: one of another type may take its place. */
 static oq_str key_of(oq_arena *a, oq_str type, oq_str output) {
     return oq_str_format(a, "%.*s|%.*s", (int)type.n, type.p, (int)output.n,
                          output.n > 0 ? output.p : "");
