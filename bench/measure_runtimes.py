@@ -12,6 +12,7 @@ comes of it is one character for each version:
 """
 import json
 import math
+import os
 import subprocess
 import sys
 import tempfile
@@ -412,6 +413,76 @@ case("fuse_pool_overhang", "AveragePool with ceil_mode and count_include_pad bet
 case("fuse_softmax_single", "Softmax of single values between pairs")(softmax_single)
 
 
+# ---- experts and caches
+
+def experts_model(bits, with_zero, level=0, block=32):
+    """Two experts for each token, silu, weights in blocks."""
+    tokens, experts, hidden, inner = 9, 4, 64, 128
+    x, p = random.normal(size=(tokens, hidden)).astype(np.float32), random.normal(size=(tokens, experts)).astype(np.float32)
+    c, wide = {}, []
+    for i, (n, k) in enumerate(((inner, hidden), (hidden, inner)), 1):
+        q = random.integers(0, 2**bits, (experts, n, k))
+        s = (random.uniform(0.5, 1, (experts, n, k // block)) / 2**bits / np.sqrt(k)).astype(np.float32)
+        z = random.integers(0, 2**bits, s.shape) if with_zero else np.full(s.shape, 2**(bits - 1))
+
+        def bytes_of(a):
+            per = 8 // bits
+            a = np.concatenate([a, np.zeros((*a.shape[:2], -a.shape[2] % per), np.int64)], 2).reshape(*a.shape[:2], -1, per)
+            return sum(a[..., j] << (bits * j) for j in range(per)).astype(np.uint8)
+        c[f"w{i}"], c[f"s{i}"] = bytes_of(q), s
+        if with_zero:
+            c[f"z{i}"] = bytes_of(z)
+        wide.append((q - np.repeat(z, block, 2)) * np.repeat(s, block, 2).astype(np.float64))
+    names = ["x", "p", "w1", "s1", "", "w2", "s2"] + (["", "", "", "", "z1", "z2"] if with_zero else [])
+    node = helper.make_node("QMoE", names, ["y"], domain=MS, k=2, activation_type="silu", normalize_routing_weights=1,
+                            expert_weight_bits=bits, block_size=block, **({"accuracy_level": level} if level else {}))
+    want = np.zeros((tokens, hidden))
+    for t in range(tokens):
+        top = np.argsort(-p[t])[:2]
+        share = np.exp(p[t][top].astype(np.float64))
+        for e, part in zip(top, share / share.sum()):
+            a = wide[0][e] @ x[t]
+            want[t] += part * (wide[1][e] @ (a / (1 + np.exp(-a))))
+    return model([node], {"x": [tokens, hidden], "p": [tokens, experts]}, {"y": [tokens, hidden]}, c, 17), {"x": x, "p": p}, want
+
+
+for _bits in (2, 4, 8):
+    for _zero in (False, True):
+        case(f"moe{_bits}{'_zero' if _zero else ''}", f"QMoE of {_bits} bits in blocks{' with zero points' if _zero else ''}")(
+            lambda b=_bits, z=_zero: experts_model(b, z))
+case("moe4_level4", "QMoE of 4 bits in blocks, accuracy level 4")(lambda: experts_model(4, False, 4))
+
+
+def cache_model(bits, per_channel):
+    """Attention of one head with a past of 6 tokens in a cache of integers, and one token more."""
+    heads, past, size = 2, 6, 16
+    q, k, v = (random.normal(size=(1, 1, heads * size)).astype(np.float32) for _ in range(3))
+    top = 2**(bits - 1) - 1
+    scale = random.uniform(2, 3, (2, 1, heads, 1, size) if per_channel else (2, 1)).astype(np.float32) / top
+    spread = scale.reshape(2, heads, 1, size) if per_channel else scale.reshape(2, 1, 1, 1)
+    old = random.integers(-top, top + 1, (2, heads, past, size))
+    new = np.clip(np.rint(np.stack([k, v]).reshape(2, heads, 1, size) / spread), -top - 1, top)
+    keys, values = np.concatenate([old, new], 2) * spread.astype(np.float64)
+    scores = np.einsum("hd,hld->hl", q.reshape(heads, size).astype(np.float64), keys) / np.sqrt(size)
+    part = np.exp(scores - scores.max(-1, keepdims=True))
+    want = np.einsum("hl,hld->hd", part / part.sum(-1, keepdims=True), values).reshape(1, 1, -1)
+    stored = old.astype(np.int8) if bits == 8 else ((old[..., ::2] + 8) | ((old[..., 1::2] + 8) << 4)).astype(np.uint8)
+    c = {"past_k": stored[:1], "past_v": stored[1:], "k_scale": scale[0], "v_scale": scale[1],
+         "last": np.array([past], np.int32), "total": np.array(past + 1, np.int32)}
+    kind = "PER_CHANNEL" if per_channel else "PER_TENSOR"
+    names = ["q", "k", "v", "past_k", "past_v", "last", "total", "", "", "", "", "", "k_scale", "v_scale"]
+    node = helper.make_node("GroupQueryAttention", names, ["y", "now_k", "now_v"], domain=MS, num_heads=heads, kv_num_heads=heads,
+                            k_quant_type=kind, v_quant_type=kind, kv_cache_bit_width=bits)
+    wide = [1, 1, heads * size]
+    return model([node], {"q": wide, "k": wide, "v": wide}, {"y": wide}, c, 17), {"q": q, "k": k, "v": v}, want
+
+
+for _bits in (4, 8):
+    for _kind in ("tensor", "channel"):
+        case(f"cache{_bits}_{_kind}", f"GroupQueryAttention with a cache of {_bits} bits, scales by {_kind}")(
+            lambda b=_bits, k=_kind: cache_model(b, k == "channel"))
+
+
 # ---- running
 
 def decibels(want, got):
@@ -540,7 +611,7 @@ def table(rows):
 
 def main():
     only = sys.argv[2] if sys.argv[1:2] == ["--only"] else None
-    libraries = sorted((ROOT / "build/runtimes").glob("*/libonnxruntime.so.1.*"), key=lambda p: [int(n) for n in p.parent.name.split(".")])
+    libraries = sorted(Path(os.environ.get("ONQ_RUNTIMES", ROOT / "build/runtimes")).glob("*/libonnxruntime.so.1.*"), key=lambda p: [int(n) for n in p.parent.name.split(".")])
     log, rows = [], []
     with tempfile.TemporaryDirectory() as folder:
         if only is None:

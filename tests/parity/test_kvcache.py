@@ -172,6 +172,9 @@ def test_refusals(made, tmp_path):
     onq("kvcache", "-i", model, "-o", tmp_path / "int.onnx", "--data", data, status=0)
     refused(words(tmp_path / "int.onnx"), "attn_0", "quantized already")
 
+    refused(words(model, "--for_runtime", "1.26", "-q"), "attn_0", "1.26 cannot run", "1.27 and later can")
+    onq("kvcache", "-i", model, "-o", tmp_path / "later.onnx", "--data", data, "--for_runtime", "1.27", status=0)
+
     def measured(m):
         m.graph.node.append(onnx.helper.make_node("Shape", ["past_key_values.0.key"], ["sizes_of_it"]))
         m.graph.output.append(onnx.helper.make_tensor_value_info("sizes_of_it", onnx.TensorProto.INT64, [4]))

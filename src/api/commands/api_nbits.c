@@ -111,7 +111,8 @@ static const onq_option_info nbits_rows[] = {
             "others. For Llama-like models of float32; others are refused."),
     OQ_FLAG("all_weights", 0, "",
             "Also quantize weights that the reference leaves float: weights in Constant nodes or "
-            "after a Transpose, batches of matrices, tables of Gather with 2 or 8 bits."),
+            "after a Transpose, batches of matrices, experts of MoE, tables of Gather with 2 or 8 "
+            "bits."),
     OQ_PATH(
         "weights", 0, "", "FILE",
         "GGUF file whose weights replace those of the model. Blocks of Q4_0, Q4_1 and Q8_0 stay "
@@ -129,7 +130,8 @@ static const oq_opt_group nbits_own = OQ_GROUP("Quantization", nbits_rows);
 
 static const onq_option_info nbits_select[] = {
     OQ_ROW_OP_TYPES(
-        "", "Operator types to quantize: MatMul (the default), Gather, Gemm, or all of them."),
+        "",
+        "Operator types to quantize: MatMul (the default), Gather, Gemm, MoE, or all of them."),
     OQ_LIST("nodes_to_include", 0, "", "NODE",
             "Also quantize these nodes, whatever their operator type. A name, or a pattern "
             "re:REGEX."),
@@ -208,7 +210,7 @@ static onq_code check_op_types(const run *r, onq_error *err) {
     for (size_t i = 0; i < n; i++)
         if (!oq_nb_knows(v[i]) && !oq_opt_same(v[i], OQ_S("all")))
             return oq_fail(err, ONQ_E_OPTION,
-                           "--op_types_to_quantize: '%.*s' (there are MatMul, Gather and Gemm)",
+                           "--op_types_to_quantize: '%.*s' (there are MatMul, Gather, Gemm and MoE)",
                            OQ_STR(v[i]));
     return ONQ_OK;
 }
@@ -264,6 +266,7 @@ static onq_code nbits_options(run *r, onq_error *err) {
         c->form = OQ_NB_FORM_PACKED;
     c->channel_wise = oq_opt_flag(o, "channel_wised_quantize");
     c->all_weights = oq_opt_flag(o, "all_weights");
+    c->spends = oq_opt_is_set(o, "target_bits");
     if (block == 0)
         return oq_fail(err, ONQ_E_OPTION, "--block_size 0: there are 16, 32, 64, 128 and 256");
     OQ_TRY(take_axes(r, err));
@@ -555,8 +558,7 @@ static onq_code run_steps(run *r, onq_code (*options)(run *r, onq_error *err), o
         OQ_TRY(oq_nb_forecast(&r->q, &r->config, &r->made, err));
     OQ_TRY(tell_import(r, err));
     OQ_TRY(oq_quant_end(&r->q, err));
-    oq_nb_tell_floats(&r->q, &r->config, &r->made);
-    return ONQ_OK;
+    return oq_nb_tell_floats(&r->q, &r->config, &r->made, err);
 }
 
 static onq_code run_with(oq_job *job, const char *format,

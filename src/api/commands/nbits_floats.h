@@ -9,4 +9,5 @@
 
 /* A line for the summary where they are a large part; figures for the JSON always. After the result
  * was written. */
-void oq_nb_tell_floats(oq_quant *q, const oq_nb_config *c, const oq_nb_made *made);
+onq_code oq_nb_tell_floats(oq_quant *q, const oq_nb_config *c, const oq_nb_made *made,
+                           onq_error *err);

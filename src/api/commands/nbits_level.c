@@ -14,7 +14,8 @@
 #define MIN_GAIN 0.95 /* of the time */
 
 static bool is_ours(const oq_node *n) {
-    return oq_str_is(n->op_type, "MatMulNBits") && oq_str_is(n->domain, "com.microsoft");
+    return (oq_str_is(n->op_type, "MatMulNBits") || oq_str_is(n->op_type, "QMoE")) &&
+           oq_str_is(n->domain, "com.microsoft");
 }
 
 static onq_code set_level(oq_quant *q, int64_t level, onq_error *err) {

@@ -95,9 +95,35 @@ static oq_runtime_form conv_form(const oq_index *ix, const oq_node *n) {
                : OQ_CAN_ConvInteger;
 }
 
+/* Experts in integers: with any accuracy level as with level 4, an attribute of its own. */
+static oq_runtime_form experts_form(const oq_node *n) {
+    const int64_t bits = oq_attr_int(n, "expert_weight_bits", 4);
+    const bool zero = oq_node_input(n, 11).n > 0;
+    if (oq_attr_find(n, "accuracy_level") != NULL)
+        return OQ_CAN_moe4_level4;
+    return bits == 2   ? (zero ? OQ_CAN_moe2_zero : OQ_CAN_moe2)
+           : bits == 8 ? (zero ? OQ_CAN_moe8_zero : OQ_CAN_moe8)
+                       : (zero ? OQ_CAN_moe4_zero : OQ_CAN_moe4);
+}
+
+/* Attention whose cache is in integers; OQ_CAN_COUNT where it is float. */
+static oq_runtime_form cache_form(const oq_node *n) {
+    const oq_str kind = oq_attr_str(n, "k_quant_type", "NONE");
+    const bool channel = oq_str_is(kind, "PER_CHANNEL");
+    if (oq_str_is(kind, "NONE"))
+        return OQ_CAN_COUNT;
+    return oq_attr_int(n, "kv_cache_bit_width", 8) == 4
+               ? (channel ? OQ_CAN_cache4_channel : OQ_CAN_cache4_tensor)
+               : (channel ? OQ_CAN_cache8_channel : OQ_CAN_cache8_tensor);
+}
+
 static oq_runtime_form form_of(const oq_index *ix, const oq_node *n) {
     if (oq_node_is_pair(n))
         return pair_form(ix, n);
+    if (oq_str_is(n->op_type, "QMoE"))
+        return experts_form(n);
+    if (oq_str_is(n->op_type, "GroupQueryAttention"))
+        return cache_form(n);
     if (oq_op_traits_of(n->op_type)->form == OQ_FORM_FLOAT)
         return OQ_CAN_COUNT;
     if (oq_str_is(n->op_type, "MatMulNBits"))

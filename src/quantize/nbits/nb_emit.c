@@ -111,6 +111,21 @@ static onq_code store_columns(oq_nb_state *r, oq_nb_done *d, onq_error *err) {
     return store(r, d, &f, err);
 }
 
+/* As QMoE takes it: the columns of one expert after those of another, which is the same order. */
+onq_code oq_nb_store_experts(oq_nb_state *r, oq_nb_done *d, onq_error *err) {
+    const oq_nb_task *t = oq_nb_lazy_task(d->lazy);
+    if (d->stored)
+        return move_to_end(r, d, err);
+    const int64_t experts = d->tensor->dims.v[0], n = d->tensor->dims.v[1];
+    const form f = {.type = {d->type, t->stored, OQ_UINT8},
+                    .dims = {{experts, n, (int64_t)(t->size[OQ_NB_Q] / t->n)},
+                             {experts, n, (int64_t)t->blocks},
+                             {experts, n, (int64_t)(t->size[OQ_NB_ZEROS] / t->n)}},
+                    .rank = {3, 3, 3},
+                    .words = d->how.method->as_intel ? &as_inc : &as_default};
+    return store(r, d, &f, err);
+}
+
 bool oq_nb_is_across(const oq_nb_state *r, const oq_nb_weight *w, const oq_nb_how *how) {
     return r->config->channel_wise && how->symmetric && w->batch == 1;
 }
@@ -403,6 +418,8 @@ onq_code oq_nb_emit(oq_nb_state *r, const oq_nb_choice *c, onq_error *err) {
         return emit_bnb4(r, c, err);
     if (oq_str_is(c->node->op_type, "Gather"))
         return emit_gather(r, c, err);
+    if (c->experts)
+        return oq_nb_emit_experts(r, c, err);
     /* A batch of matrices: DequantizeLinear and MatMul in either format. */
     return c->weight.batch > 1 ? emit_qdq(r, c, c->node->output.v[0], err) : emit_matmul(r, c, err);
 }

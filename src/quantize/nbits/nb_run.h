@@ -53,6 +53,9 @@ typedef struct oq_nb_choice {
     oq_nb_done *done; /* its form */
     int64_t axis;     /* Gather: that blocks lie along */
     bool rows;        /* Gather: from rows of bytes */
+    bool experts;     /* MoE: `weight` is what experts do first, and then: */
+    oq_nb_weight second;
+    oq_nb_done *second_done;
 } oq_nb_choice;
 
 /* Sums of the blocks of a tensor that weights are multiplied with. */
@@ -75,6 +78,10 @@ typedef struct oq_nb_state {
     oq_map done_map; /* address of a tensor -> the first of its forms */
 } oq_nb_state;
 
+/* The initializer of that name that the graph sees; *scope becomes the one that has it. NULL: none. */
+oq_tensor *oq_nb_find_init(oq_nb_scope **scope, oq_str name);
+/* Experts of a MoE, all stacked in two weights: sets c->weight, c->second and c->why (nb_experts.c). */
+void oq_nb_take_experts(const oq_nb_state *r, oq_nb_choice *c);
 /* Decides the form of the weight of a node that is quantized: c->done. */
 onq_code oq_nb_take_weight(oq_nb_state *r, oq_nb_choice *c, onq_error *err);
 /* Zero points that are not integers become a product with sums of blocks (nb_sums.c). */
@@ -92,6 +99,9 @@ oq_str oq_nb_add_ints(oq_nb_state *r, oq_nb_scope *s, oq_str prefix, const char 
 int64_t oq_nb_rank_of(const oq_nb_scope *s, oq_str name);
 /* QDQ: the integers are stored transposed. */
 bool oq_nb_is_across(const oq_nb_state *r, const oq_nb_weight *w, const oq_nb_how *how);
+/* The initializers of experts, as QMoE takes them. */
+onq_code oq_nb_store_experts(oq_nb_state *r, oq_nb_done *d, onq_error *err);
+onq_code oq_nb_emit_experts(oq_nb_state *r, const oq_nb_choice *c, onq_error *err);
 /* Appends what replaces the node to c->scope->out, and puts its weight into the graph. */
 onq_code oq_nb_emit(oq_nb_state *r, const oq_nb_choice *c, onq_error *err);
 

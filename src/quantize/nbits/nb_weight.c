@@ -131,8 +131,8 @@ static void pack(oq_nb_task *t) {
     t->symmetric = true;
 }
 
-/* As MatMulNBits takes it. */
-static onq_code by_columns(oq_nb_state *r, const oq_nb_weight *w, const oq_nb_how *how,
+/* As MatMulNBits takes it. `packs`: where that is asked for, in a smaller form first. */
+static onq_code by_columns(oq_nb_state *r, const oq_nb_weight *w, const oq_nb_how *how, bool packs,
                            oq_nb_done **out, onq_error *err) {
     oq_nb_task t;
     *out = find_done(r, w, OQ_NB_MATMUL, how, how->block);
@@ -140,7 +140,7 @@ static onq_code by_columns(oq_nb_state *r, const oq_nb_weight *w, const oq_nb_ho
         return ONQ_OK;
     OQ_TRY(begin(r, w, OQ_NB_MATMUL, how, how->block, &t, err));
     t.by_columns = true;
-    if (oq_nb_is_packed(r->config, how))
+    if (packs && oq_nb_is_packed(r->config, how))
         pack(&t);
     t.per_n = t.k / t.block + (t.k % t.block != 0);
     t.per_k = 1;
@@ -213,6 +213,10 @@ onq_code oq_nb_take_weight(oq_nb_state *r, oq_nb_choice *c, onq_error *err) {
     oq_nb_weight *w = &c->weight;
     if (r->config->bnb4)
         return for_bnb4(r, w, &c->how, &c->done, err);
+    if (c->experts) {
+        OQ_TRY(by_columns(r, w, &c->how, false, &c->done, err));
+        return by_columns(r, &c->second, &c->how, false, &c->second_done, err);
+    }
     if (c->rows) { /* as MatMulNBits may read it too: bytes, one row after another */
         *w = (oq_nb_weight){.tensor = w->tensor,
                             .scope = w->scope,
@@ -220,12 +224,12 @@ onq_code oq_nb_take_weight(oq_nb_state *r, oq_nb_choice *c, onq_error *err) {
                             .batch = 1,
                             .k = w->k,
                             .n = w->batch};
-        return by_columns(r, w, &c->how, &c->done, err);
+        return by_columns(r, w, &c->how, true, &c->done, err);
     }
     if (oq_str_is(c->node->op_type, "Gather"))
         return for_gather(r, w, &c->how, &c->done, err);
     if (!r->config->qdq && w->batch == 1)
-        return by_columns(r, w, &c->how, &c->done, err);
+        return by_columns(r, w, &c->how, true, &c->done, err);
     /* ONNX Runtime turns the pair into MatMulNBits and looks for the weight in the same graph. */
     oq_nb_weight here = *w;
     here.scope = c->scope;

@@ -57,8 +57,7 @@ onq_code oq_nb_check(const oq_nb_config *c, const oq_nb_how *how, onq_code code,
 
 /* ---- finding a node's weight ---- */
 
-/* The initializer of that name that the graph sees; scope becomes the one that has it. */
-static oq_tensor *find_init(oq_nb_scope **scope, oq_str name) {
+oq_tensor *oq_nb_find_init(oq_nb_scope **scope, oq_str name) {
     for (oq_nb_scope *s = *scope; s != NULL; s = s->parent) {
         const oq_value *v = oq_index_find(&s->index, name);
         if (v == NULL || !oq_value_is_defined(v))
@@ -81,7 +80,7 @@ static oq_tensor *find_weight(const oq_nb_state *r, oq_nb_scope *scope, oq_str n
                               oq_nb_weight *w, const char **why) {
     w->scope = scope;
     w->turned = false;
-    w->tensor = find_init(&w->scope, name);
+    w->tensor = oq_nb_find_init(&w->scope, name);
     if (w->tensor != NULL)
         return w->tensor;
     const oq_index *ix = &scope->index;
@@ -95,7 +94,7 @@ static oq_tensor *find_weight(const oq_nb_state *r, oq_nb_scope *scope, oq_str n
     if (!is_swap(from))
         return NULL;
     w->scope = scope;
-    w->tensor = find_init(&w->scope, from->input.v[0]);
+    w->tensor = oq_nb_find_init(&w->scope, from->input.v[0]);
     if (w->tensor == NULL || w->tensor->dims.n != 2)
         return NULL;
     w->turned = true;
@@ -193,7 +192,7 @@ static void take_gemm(const oq_nb_state *r, oq_nb_choice *c) {
         (has_c && oq_attr_float(n, "beta", 1.0f) != 1.0f))
         return;
     w->scope = c->scope;
-    w->tensor = find_init(&w->scope, n->input.v[1]);
+    w->tensor = oq_nb_find_init(&w->scope, n->input.v[1]);
     c->why = OQ_NB_WHY_DYNAMIC;
     if (w->tensor == NULL)
         return;
@@ -235,7 +234,7 @@ static void take_gather(const oq_nb_state *r, oq_nb_choice *c) {
     if (n->input.n < 2 || n->output.n != 1)
         return;
     w->scope = c->scope;
-    w->tensor = find_init(&w->scope, n->input.v[0]);
+    w->tensor = oq_nb_find_init(&w->scope, n->input.v[0]);
     c->why = OQ_NB_WHY_DYNAMIC;
     if (w->tensor == NULL)
         return;
@@ -263,6 +262,7 @@ static const struct {
     {"MatMul", true, take_matmul},
     {"Gather", false, take_gather},
     {"Gemm", false, take_gemm},
+    {"MoE", false, oq_nb_take_experts},
 };
 
 bool oq_nb_knows(oq_str op_type) {
@@ -278,7 +278,7 @@ static bool is_listed(const oq_nb_state *r, const oq_node *n, bool by_default) {
     oq_qconfig *c = r->config->lists;
     if (oq_pick_has(&r->config->include, n->name))
         return true;
-    return c->op_types_all ||
+    return c->op_types_all || (r->config->all_weights && oq_str_is(n->op_type, "MoE")) ||
            (oq_pick_is_empty(&c->op_types) ? by_default : oq_pick_has(&c->op_types, n->op_type));
 }
 
@@ -310,7 +310,8 @@ static const char *skip(oq_nb_state *r, oq_nb_choice *c, bool by_default) {
         return why;
     if (r->config->qdq && oq_str_is(n->op_type, "Gather"))
         return "Gather needs the QOperator format: that of ONNX takes no 4-bit types";
-    if (!c->how.method->has_gather && !oq_str_is(n->op_type, "MatMul") && !r->config->all_weights)
+    if (!c->how.method->has_gather && !oq_str_is(n->op_type, "MatMul") &&
+        !oq_str_is(n->op_type, "MoE") && !r->config->all_weights)
         return "this method quantizes MatMul only";
     return c->scope->parent != NULL && c->how.method->as_intel && !r->config->all_weights
                ? OQ_NB_WHY_INNER
@@ -320,6 +321,8 @@ static const char *skip(oq_nb_state *r, oq_nb_choice *c, bool by_default) {
 /* The form of its weight, and who reads it. */
 static onq_code take_weight(oq_nb_state *r, oq_nb_choice *c, onq_error *err) {
     OQ_TRY(oq_nb_take_weight(r, c, err));
+    if (c->experts)
+        return ONQ_OK; /* no tensor of the graph is what they are multiplied with */
     const oq_nb_reader reader = {.weight = c->done->lazy,
                                  .input = c->node->input.v[0],
                                  .node = c->node->name,
@@ -364,12 +367,19 @@ static onq_code decide_inner(oq_nb_state *r, oq_nb_scope *s, oq_node *n, onq_err
     return ONQ_OK;
 }
 
+/* MoE is of the runtime's domain, the others are ONNX's. */
+static bool is_operator(const oq_node *n, const char *op_type) {
+    return oq_node_is(n, op_type) ||
+           (strcmp(op_type, "MoE") == 0 && oq_str_is(n->op_type, op_type) &&
+            oq_str_is(n->domain, "com.microsoft"));
+}
+
 static onq_code decide_node(oq_nb_state *r, oq_nb_scope *s, oq_node *n, onq_error *err) {
     oq_nb_choice c = {
         .scope = s, .node = n, .how = r->config->how, .why = OQ_WHY_MODE, .by = OQ_BY_RULE};
     OQ_TRY(decide_inner(r, s, n, err));
     for (size_t i = 0; i < OQ_COUNT(operators); i++) {
-        if (!oq_node_is(n, operators[i].op_type))
+        if (!is_operator(n, operators[i].op_type))
             continue;
         const char *skipped = skip(r, &c, operators[i].by_default);
         c.by = skipped != NULL ? OQ_BY_CHOICE : OQ_BY_RULE;

@@ -66,6 +66,7 @@ typedef struct oq_nb_config {
     oq_nb_form form;
     bool channel_wise; /* QDQ: one block for a column; symmetric ones are stored transposed */
     bool all_weights;  /* what the reference leaves float too: see docs/NBITS.md */
+    bool spends;       /* --target_bits gives bits to the weights of products */
     int64_t gather_axis;
     OQ_VEC(oq_nb_node) nodes;
     oq_map node_map; /* name -> index in nodes */
