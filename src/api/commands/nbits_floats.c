@@ -63,6 +63,16 @@ static const oq_plan_node *reader_row(const floats *f, const oq_index *ix, oq_st
     return NULL;
 }
 
+static const char *why_of(const oq_plan_node *row, bool stays) {
+    if (row == NULL)
+        return "read by nodes that were added, or by inner graphs";
+    if (!stays)
+        return "no weight of it: a bias, for example";
+    if (oq_op_traits_of(row->op_type)->form != OQ_FORM_FLOAT)
+        return "scales of what was quantized before";
+    return oq_nb_knows(row->op_type) ? row->why : "no weight of a product or a table";
+}
+
 static onq_code count(floats *f, const oq_index *ix, const oq_tensor *t, oq_str name,
                       onq_error *err) {
     const oq_dtype_info *info = oq_dtype_find(t->data_type.v);
@@ -73,9 +83,7 @@ static onq_code count(floats *f, const oq_index *ix, const oq_tensor *t, oq_str 
         bytes *= (uint64_t)t->dims.v[k]; /* checked with the model */
     const oq_plan_node *row = reader_row(f, ix, name);
     const bool stays = row != NULL && row->fate == OQ_FATE_FLOAT;
-    const char *why = row == NULL ? "read by nodes that were added, or by inner graphs"
-                      : stays     ? row->why
-                                  : "no weight of it (a bias, for example)";
+    const char *why = why_of(row, stays);
     const oq_str op_type = row != NULL ? row->op_type : OQ_S("");
     size_t i = 0;
     while (i < f->reasons.n &&
