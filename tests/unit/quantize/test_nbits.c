@@ -682,8 +682,49 @@ static void out_of_memory(void **state) {
         assert_true(flaky_sweep(memory_body, &cases[i]) > 5);
 }
 
+/* Two experts with [2, 4] and [4, 2]: rows are columns of MatMulNBits, expert by expert. */
+static void experts(void **state) {
+    (void)state;
+    static const float first[] = {-8, 1, 2, 7, 4, -2, 1, 0, 16, 2, -4, 0, -0.5f, 0.25f, 0, 0.125f};
+    static const float second[] = {-8, 0, 8, 4, -4, 2, 1, -1, -8, 7, 0, 0, 16, 2, -2, 1};
+    for (int with_bias = 0; with_bias < 2; with_bias++) {
+        nbits_rig r;
+        nbits_rig_begin(&r, NULL, "default", 4, 2, true);
+        bm *b = &r.q.b;
+        bm_input(b, "x", OQ_FLOAT, "t,4");
+        bm_input(b, "p", OQ_FLOAT, "t,2");
+        bm_f32(b, "w1", "2,2,4", first);
+        bm_f32(b, "w2", "2,4,2", second);
+        bm_weight(b, "b1", "2,2", 1);
+        oq_node *n = bm_node(b, "MoE", "moe", with_bias ? "x p w1 b1 w2" : "x p w1 _ w2", "y",
+                             "k=1 activation_type='silu'");
+        n->domain = OQ_S("com.microsoft");
+        bm_output(b, "y", OQ_FLOAT, "t,4");
+        r.config.lists->op_types_all = true;
+        run(&r);
+        const oq_node *q = node(&r, "moe_Q4", "QMoE",
+                                with_bias ? "x p w1_Q4 w1_scales b1 w2_Q4 w2_scales _"
+                                          : "x p w1_Q4 w1_scales _ w2_Q4 w2_scales _");
+        assert_int_equal(oq_attr_int(q, "k", 0), 1);
+        assert_int_equal(oq_attr_int(q, "expert_weight_bits", 0), 4);
+        assert_int_equal(oq_attr_int(q, "block_size", 0), 2);
+        assert_true(oq_str_is(oq_attr_str(q, "activation_type", ""), "silu"));
+        FLOATS(nbits_rig_part(&r, "w1_scales", OQ_FLOAT, "2,2,2"), 1, -0.875f, -0.5f, -0.125f, -2,
+               0.5f, 0.0625f, -0.015625f);
+        /* -8 and 1 over scale 1: 0 and 9; 2 and 7 over -0.875: 6 and 0 ... */
+        BYTES(nbits_rig_part(&r, "w1_Q4", OQ_UINT8, "2,2,2"), 0x90, 0x06, 0xc0, 0x80, 0x70, 0x80,
+              0xc0, 0x08);
+        nbits_rig_part(&r, "w2_Q4", OQ_UINT8, "2,4,1");
+        nbits_rig_part(&r, "w2_scales", OQ_FLOAT, "2,4,1");
+        assert_false(has(&r, "w1"));
+        assert_false(has(&r, "w2"));
+        nbits_rig_end(&r);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(experts),
         cmocka_unit_test(four_bits_symmetric),
         cmocka_unit_test(four_bits_asymmetric),
         cmocka_unit_test(zero_points_of_three_blocks),
