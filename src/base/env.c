@@ -137,6 +137,12 @@ uint64_t oq_memory_share(void) {
     return all > 0 ? all / 4 : (uint64_t)1 << 30;
 }
 
+double oq_cpu_seconds(void) {
+    struct timespec t = {0};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
 double oq_seconds(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);

@@ -37,6 +37,8 @@ onq_code oq_progress(const onq_env *env, const char *what, uint64_t done, uint64
                      onq_error *err);
 /* Seconds on a clock that only goes forward. */
 double oq_seconds(void);
+/* The CPU time that the process has taken. */
+double oq_cpu_seconds(void);
 /* Bytes that may be kept where the caller has not said how many: a quarter of the machine's. */
 uint64_t oq_memory_share(void);
 /* Threads to use, at least 1. */

@@ -230,6 +230,7 @@ typedef struct oq_debug_run {
     bool kernel;                /* also run the quantized model as the runtime optimises it */
     unsigned jobs;              /* samples at once; 0: as many as there are cores and memory for */
     uint64_t memory;            /* bytes that samples that run at once may add to those of one */
+    double began;               /* CPU seconds of the process when the command began */
 } oq_debug_run;
 
 void oq_debug_init(oq_debug *d, onq_env *env, oq_model *flt, oq_model *quantized);

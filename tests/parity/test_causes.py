@@ -15,10 +15,10 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
 import bench_causes as bench  # noqa: E402
 import causes_held as held  # noqa: E402
 from causes_first import CASES  # noqa: E402
-from causes_kit import onq, sqnr, weights  # noqa: E402
+from causes_kit import onq, pairs, replace, sqnr, value_of, weights  # noqa: E402
 
 SOME = ["weight scale x3 (cnn)", "range /5 (mlp)", "biases rolled (cnn)", "other samples (mlp)", "per tensor (cnn)", "Log",
-        "residual that cancels", "outlier channels", "mask", "constants (mlp)", "healthy (mlp)", "healthy, equalised (mlp)",
+        "residual that cancels", "outlier channels", "heavy tails", "input with an offset", "mask", "constants (mlp)", "healthy (mlp)", "healthy, equalised (mlp)",
         "per tensor, qoperator"]
 HELD = ["one channel scaled (mobile)", "per tensor (dynamic, glu)", "weight scale (dynamic, glu)", "2 bits (nbits, glu)",
         "healthy, 8 bits (nbits, encoder)"]
@@ -104,7 +104,44 @@ def test_weights_of_4_bits_are_the_cause(tmp_path):
     assert x["causes"][0]["cause"] == "few_bits" and "--weight_type" not in x["command"]
 
 
-def test_without_a_cause_the_least_set_is_made(tmp_path):
+def test_symmetric_ranges_are_the_cause(tmp_path):
+    """Inputs far from zero, and Relus, use half of a symmetric range."""
+    given = held.build(str(tmp_path), held.twins, 5)[0]
+    data = held.save_samples(str(tmp_path), "samples", held.SHAPES[held.twins], lambda r, s: 8 + r.normal(size=s), 8, 1)
+    words = ["--per_channel", "--activation_symmetric", "--activation_type", "qint8"]
+    x = diagnose(given, held.static(str(tmp_path), given, data, words), data)
+    assert x["causes"][0]["cause"] == "symmetric" and "--activation_symmetric" not in x["command"]
+
+
+def test_preprocessing_is_tried_where_norms_were_not_folded(tmp_path):
+    given = held.build(str(tmp_path), held.resnet, 5, trouble=held.t_dead, strength=2)[0]
+    data = held.save_samples(str(tmp_path), "samples", held.SHAPES[held.resnet], held.normal, 8, 1)
+    x = diagnose(given, held.static(str(tmp_path), given, data, []), data)
+    assert "not_prepared" in {t["cause"] for t in x["tried"]}
+
+
+def test_the_budget_is_ten_times_bare_inference_or_the_floor(tmp_path):
+    c = CASES["Log"](str(tmp_path))
+    x = diagnose(c.given, c.made, c.data)["budget"]
+    assert x["limit_cpu_seconds"] == pytest.approx(max(10 * x["bare_cpu_seconds"], 20))
+    assert 0 < x["bare_cpu_seconds"] < x["cpu_seconds"]
+
+
+def test_a_shifted_zero_point_is_named(tmp_path):
+    """A range that is only shifted by a part of its width."""
+    given = held.build(str(tmp_path), held.glu, 5)[0]
+    data = held.save_samples(str(tmp_path), "samples", held.SHAPES[held.glu], held.normal, 8, 1)
+    made = held.static(str(tmp_path), given, data, ["--per_channel"])
+    model = onnx.load(made)
+    q = pairs(model)[3]
+    replace(model, q.input[2], value_of(model, q.input[2]).astype(int) + 25)
+    onnx.save(model, made)
+    first = diagnose(given, made, data)["causes"][0]
+    assert first["cause"] == "parameters" and f"'{q.input[0]}'" in first["text"], first
+
+
+@pytest.mark.parametrize("form", ["qdq", "qoperator"])
+def test_without_a_cause_the_least_set_is_made(tmp_path, form):
     """A Sin of large values, which no remedy of the table knows."""
 
     def waves(style, x, n, k):
@@ -112,7 +149,7 @@ def test_without_a_cause_the_least_set_is_made(tmp_path):
 
     given = held.build(str(tmp_path), held.glu, 5, trouble=waves, strength=60)[0]
     data = held.save_samples(str(tmp_path), "samples", held.SHAPES[held.glu], held.normal, 8, 1)
-    x = diagnose(given, held.static(str(tmp_path), given, data, ["--per_channel"]), data)
+    x = diagnose(given, held.static(str(tmp_path), given, data, ["--per_channel", "--quant_format", form]), data)
     best = x["float_set"]
     assert not x["causes"] and not x["healthy"] and best["sqnr"] >= 19 and 0 < best["units"] < best["of"]
     made = bench.run_commands(best["command"], str(tmp_path))

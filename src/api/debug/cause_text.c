@@ -84,7 +84,7 @@ void oq_diagnosis_text(const oq_diagnosis *x, oq_buf *out) {
     if (x->set.units > 0)
         set_text(x, out);
     if (x->late)
-        oq_buf_adds(out, "Not every remedy was tried: that would have taken too many runs.\n");
+        oq_buf_adds(out, "Not every remedy was tried: that would have taken too long.\n");
     oq_buf_addc(out, '\n');
 }
 
@@ -142,6 +142,11 @@ void oq_diagnosis_json(const oq_diagnosis *x, oq_jw *w) {
     oq_jw_end_array(w);
     if (x->late)
         oq_jw_bool(w, "budget_over", true);
+    oq_jw_begin_object(w, "budget");
+    oq_jw_real(w, "bare_cpu_seconds", x->bare);
+    oq_jw_real(w, "limit_cpu_seconds", x->limit);
+    oq_jw_real(w, "cpu_seconds", x->cpu);
+    oq_jw_end_object(w);
     oq_jw_real(w, "seconds", x->seconds);
     oq_jw_end_object(w);
 }

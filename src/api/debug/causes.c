@@ -4,6 +4,7 @@
 #include "api/debug/causes.h"
 
 #include "api/debug/clock.h"
+#include "api/debug/lifted.h"
 #include "api/debug/remedies.h"
 #include "debug/search/search.h"
 #include "debug/verify.h"
@@ -11,8 +12,6 @@
 
 #include <math.h>
 
-#define BUDGET     10      /* runs for each sample, and ... */
-#define MORE_RUNS  320     /* ... so many more: counted, so that nothing depends on time */
 #define MIN_GAIN   2.5     /* dB that a remedy must gain to be a cause ... */
 #define GOOD_GAIN  6.0     /* ... of a model that is good already, which has */
 #define GOOD       20.0    /* dB */
@@ -180,7 +179,7 @@ static onq_code make_again(oq_diagnosing *g, onq_error *err) {
 /* ---- remedies ---- */
 
 static bool is_budget_over(const oq_diagnosing *g) {
-    return g->n_runs >= BUDGET * g->d->n_samples + MORE_RUNS;
+    return oq_budget_is_over(&g->budget, oq_cpu_seconds());
 }
 
 static double gain_over(double from, const oq_remade *m) {
@@ -224,7 +223,7 @@ static onq_code try_remedy(oq_diagnosing *g, size_t row, onq_error *err) {
         return ONQ_OK;
     const bool same_ranges = r->same_ranges && g->same_ranges;
     OQ_TRY(oq_progress(g->job->env, "trying remedies", g->n_tried++, 0, err));
-    g->n_runs += (same_ranges ? 0 : g->d->n_samples) + g->out->n_samples;
+    g->budget.n_runs += (same_ranges ? 0 : g->d->n_samples) + g->out->n_samples;
     OQ_TRY(oq_remake(&g->maker, &how.recipe, input, same_ranges, &made, err));
     if (made.path == NULL)
         return ONQ_OK;
@@ -383,27 +382,10 @@ static bool is_unexplained(const oq_diagnosing *g) {
     return !g->firm && !(g->current.sqnr >= GOOD) && !(g->out->now.sqnr >= GOOD);
 }
 
-/* The least set of nodes that gives a good model when it is left float, by units, or by operators
- * where that would take too many runs. If it is better than what remedies gave, they are no
- * causes. */
-static onq_code find_set(oq_diagnosing *g, onq_error *err) {
-    const oq_str by_type = OQ_S("op_type");
+/* Takes what a search found as the answer, if it is better than what remedies gave: then they are
+ * no causes. */
+static onq_code take_set(oq_diagnosing *g, const oq_debug_search *s, onq_error *err) {
     oq_diagnosis *x = g->out;
-    oq_debug_search *s = OQ_NEW(&g->job->arena, oq_debug_search);
-    const bool many = g->d->acts.n * x->n_samples > BUDGET * g->d->n_samples + MORE_RUNS;
-    const oq_debug_target t = {.bisect = true,
-                               .sqnr = GOOD,
-                               .agreement = NAN,
-                               .most_samples = x->n_samples,
-                               .memory = oq_opt_size(g->job->opts, "memory"),
-                               .groups = &by_type,
-                               .n_groups = many};
-    OQ_TRY_ALLOC(s != NULL, err);
-    bool can = false;
-    OQ_TRY(oq_debug_can_search(g->d, &can, err));
-    if (x->tries.n == 0 || g->d->search != NULL || !can)
-        return ONQ_OK;
-    OQ_TRY(oq_debug_run_search(g->d, g->run, &t, s, err));
     oq_remade made = OQ_NOT_MADE;
     made.sqnr = s->quantized_sqnr;
     made.agreement = s->quantized_agreement;
@@ -423,12 +405,51 @@ static onq_code find_set(oq_diagnosing *g, onq_error *err) {
     return x->set.command != NULL ? ONQ_OK : oq_fail_nomem(err);
 }
 
+/* The least set of nodes that gives a good model when it is left float, by units, or by operators
+ * where that would take too many runs. */
+static onq_code search_set(oq_diagnosing *g, oq_debug *d, onq_error *err) {
+    const oq_str by_type = OQ_S("op_type");
+    const size_t n_samples = g->out->n_samples;
+    oq_debug_search *s = OQ_NEW(&d->arena, oq_debug_search);
+    bool can = false;
+    const oq_debug_target t = {.bisect = true,
+                               .sqnr = GOOD,
+                               .agreement = NAN,
+                               .most_samples = n_samples,
+                               .memory = oq_opt_size(g->job->opts, "memory"),
+                               .cpu_until = g->budget.began + oq_budget_limit(&g->budget),
+                               .groups = &by_type,
+                               .n_groups = d->acts.n * n_samples > oq_budget_most_runs(&g->budget)};
+    OQ_TRY_ALLOC(s != NULL, err);
+    OQ_TRY(oq_debug_can_search(d, &can, err));
+    if (!can)
+        return ONQ_OK;
+    OQ_TRY(oq_debug_run_search(d, g->run, &t, s, err));
+    return take_set(g, s, err);
+}
+
+/* A model of integer operators is searched in a copy with pairs. */
+static onq_code find_set(oq_diagnosing *g, onq_error *err) {
+    oq_lifted lifted = {0};
+    if (g->out->tries.n == 0 || g->d->search != NULL || is_budget_over(g))
+        return ONQ_OK;
+    if (!oq_lifted_needs(g->d))
+        return search_set(g, g->d, err);
+    onq_code rc = oq_lifted_open(&lifted, g->job, g->d, err);
+    if (rc == ONQ_OK)
+        rc = search_set(g, &lifted.d, err);
+    oq_lifted_release(&lifted);
+    return rc;
+}
+
 static onq_code diagnose(oq_diagnosing *g, onq_error *err) {
     oq_diagnosis *x = g->out;
     OQ_TRY(oq_remaker_init(&g->maker, g->job, g->run, g->d->flt, err));
     x->n_samples = g->maker.record.runs.n;
     if (x->n_samples == 0)
         return ONQ_OK;
+    g->budget.n_samples = g->d->n_samples;
+    g->budget.bare = g->maker.load + g->maker.runs * (double)g->d->n_samples / (double)x->n_samples;
     OQ_TRY(oq_remake_measure(&g->maker, g->d->quantized, &x->now, err));
     const oq_verify_grade grade =
         isnan(x->now.sqnr) ? OQ_GRADE_POOR
@@ -459,6 +480,7 @@ onq_code oq_debug_causes(oq_job *job, oq_debug *d, const oq_debug_run *run, oq_d
                        .run = run,
                        .out = out,
                        .began = oq_seconds(),
+                       .budget = {.began = run->began},
                        .same_ranges = true,
                        .again = OQ_NOT_MADE};
     oq_summary *s = OQ_NEW(&job->arena, oq_summary);
@@ -475,5 +497,8 @@ onq_code oq_debug_causes(oq_job *job, oq_debug *d, const oq_debug_run *run, oq_d
     const onq_code rc = diagnose(&g, err);
     oq_remaker_release(&g.maker);
     out->seconds = oq_seconds() - g.began;
+    out->bare = g.budget.bare;
+    out->limit = oq_budget_limit(&g.budget);
+    out->cpu = oq_cpu_seconds() - run->began;
     return rc;
 }

@@ -4,7 +4,7 @@
  * What is named was tried. The model is made again with the options that it shows; if that is much
  * better, the parameters in the file are at fault, and the tensors whose parameters differ say
  * where. Otherwise the rows of a table of remedies are made and measured one after another, within
- * a budget that counts runs, so that what is found does not depend on the machine. The remedy that gains most, or a simpler one that gains nearly as much, gives
+ * a budget (budget.h). The remedy that gains most, or a simpler one that gains nearly as much, gives
  * the cause; others are tried on top of it.
  */
 #pragma once
@@ -46,6 +46,7 @@ typedef struct oq_diagnosis {
     bool healthy; /* near enough to float that no remedy was looked for */
     bool late;    /* the budget ended before all remedies were tried */
     double seconds;
+    double bare, limit, cpu; /* CPU seconds: bare inference, that may be taken, that were taken */
     size_t n_samples;
     OQ_VEC(oq_try) tries;
     oq_float_set set;

@@ -5,7 +5,8 @@
 
 #include <math.h>
 
-#define MUCH 1.25 /* a range that is so many times another is another */
+#define MUCH   1.25 /* a range that is so many times another is another */
+#define LITTLE 0.05 /* of a range: ends that differ less are no difference */
 
 typedef struct comparing {
     const oq_debug *given, *again;
@@ -26,6 +27,12 @@ static bool is_other_weight(const oq_debug_weight *a, const oq_debug_weight *b) 
 static bool is_other_act(const oq_debug_act *a, const oq_debug_act *b) {
     return a->type != b->type || differs(a->q_hi - a->q_lo, b->q_hi - b->q_lo) ||
            fabs(a->q_lo - b->q_lo) > 0.25 * (b->q_hi - b->q_lo);
+}
+
+/* By how much of its range an activation has another one. */
+static double shift_of(const oq_debug_act *a, const oq_debug_act *b) {
+    const double width = b->q_hi - b->q_lo;
+    return width > 0 ? (fabs(a->q_lo - b->q_lo) + fabs(a->q_hi - b->q_hi)) / width : 0;
 }
 
 static void say_name(oq_buf *out, oq_str name) {
@@ -61,10 +68,12 @@ static void say_act(const oq_debug_act *a, const oq_debug_act *b, oq_buf *out) {
     oq_buf_adds(out, ".");
 }
 
-/* The first row of the ranking that differs; fills the counts. */
+/* The first row of the ranking that differs much, or the activation that differs most; fills the
+ * counts. */
 static uint32_t worst_row(comparing *c) {
     const oq_debug *d = c->given;
-    uint32_t found = OQ_NO_ROW;
+    uint32_t found = OQ_NO_ROW, nearest = OQ_NO_ROW;
+    double most = LITTLE;
     for (size_t i = 0; i < d->n_ranking; i++) {
         const uint32_t at = d->ranking[i];
         bool other = false;
@@ -74,8 +83,13 @@ static uint32_t worst_row(comparing *c) {
         } else {
             const oq_debug_act *a = &d->acts.v[at - d->weights.n];
             const uint32_t k = oq_map_find(&c->acts, a->name);
-            other = k != OQ_MAP_NONE && a->n_params == 1 && c->again->acts.v[k].n_params == 1 &&
-                    is_other_act(a, &c->again->acts.v[k]);
+            const oq_debug_act *b = k != OQ_MAP_NONE ? &c->again->acts.v[k] : NULL;
+            const bool both = b != NULL && a->n_params == 1 && b->n_params == 1;
+            other = both && is_other_act(a, b);
+            if (both && shift_of(a, b) > most) {
+                most = shift_of(a, b);
+                nearest = at;
+            }
             c->n_acts++;
             c->n_other += other;
             c->n_clipped += other && a->seen > 0 && 1000 * a->clipped > a->seen;
@@ -83,7 +97,7 @@ static uint32_t worst_row(comparing *c) {
         if (other && found == OQ_NO_ROW)
             found = at;
     }
-    return found;
+    return found != OQ_NO_ROW ? found : nearest;
 }
 
 static uint32_t say(comparing *c, oq_buf *out) {

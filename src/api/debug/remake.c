@@ -29,13 +29,17 @@ static onq_code keep_float(oq_remaker *r, oq_model *flt, onq_error *err) {
     o.model = flt;
     o.level = OQ_OPT_ALL;
     o.no_spinning = true;
+    const double began = oq_cpu_seconds();
     OQ_TRY(oq_session_open(r->run->engine, &o, &s, err));
+    const double loaded = oq_cpu_seconds();
+    r->load = loaded - began;
     const oq_sweep sweep = {.env = r->job->env,
                             .model = {.source = r->run->float_source, .session = s},
                             .ctx = &r->record,
                             .more = wants_more,
                             .take = keep_run};
     const onq_code rc = oq_sweep_run(&sweep, err);
+    r->runs = oq_cpu_seconds() - loaded;
     oq_session_close(s);
     return rc;
 }

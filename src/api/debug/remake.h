@@ -35,7 +35,8 @@ typedef struct oq_remaker {
     const char *folder; /* for what is made; removed in the end */
     const char *input;  /* the float model's file */
     size_t n_files;
-    oq_record record; /* samples, and what float makes of them */
+    oq_record record;  /* samples, and what float makes of them */
+    double load, runs; /* CPU seconds that loading float, and running the record, took */
 } oq_remaker;
 
 /* Runs the float model over the samples. Release it also when this fails. */

@@ -4,6 +4,7 @@
  */
 #pragma once
 
+#include "api/debug/budget.h"
 #include "api/debug/causes.h"
 #include "debug/amplify.h"
 
@@ -14,7 +15,7 @@ typedef struct oq_diagnosing {
     const oq_debug_run *run;
     oq_diagnosis *out;
     double began;
-    uint64_t n_runs; /* of samples that tries took: calibrating and measuring */
+    oq_budget budget;
     oq_remaker maker;
     oq_again base;     /* what makes the model as it is */
     const char *input; /* the file that its recipe reads */

@@ -53,7 +53,9 @@ static onq_code measure(oq_searching *g, double *sqnr, double *agreement, onq_er
 /* True when the time that was given is over; what is not measured by then stays so. */
 static bool is_time_over(void *ctx) {
     const oq_searching *g = ctx;
-    return g->target->seconds > 0 && oq_seconds() - g->s->began > g->target->seconds;
+    const oq_debug_target *t = g->target;
+    return (t->seconds > 0 && oq_seconds() - g->s->began > t->seconds) ||
+           (t->cpu_until > 0 && oq_cpu_seconds() > t->cpu_until);
 }
 
 static bool is_late(oq_searching *g) {

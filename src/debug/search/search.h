@@ -61,9 +61,10 @@ typedef struct oq_debug_target {
     double sqnr;      /* dB to reach; NAN: not asked for */
     double agreement; /* 0 to 1; NAN */
     uint64_t most_samples;
-    uint64_t memory; /* bytes for tensors that are kept */
-    bool overrides;  /* an overrides file is wanted too */
-    double seconds;  /* to stop after, with what there is; 0: no limit */
+    uint64_t memory;  /* bytes for tensors that are kept */
+    bool overrides;   /* an overrides file is wanted too */
+    double seconds;   /* to stop after, with what there is; 0: no limit */
+    double cpu_until; /* CPU seconds of the process to stop at; 0: no limit */
     /* How nodes are grouped: "op_type"; "block", by the name up to its first part with a number; or
      * names and patterns, each of them a group, other nodes are left as they are. None: each node
      * is tried alone. */

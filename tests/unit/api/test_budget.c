@@ -1,0 +1,40 @@
+/*
+ * test_budget.c — the budget of the search for a cause ends where it says: by CPU time, with a
+ * floor, and by runs.
+ */
+#include "api/debug/budget.h"
+
+#include "testing.h"
+
+static void test_ten_times_bare_inference(void **state) {
+    const oq_budget b = {.began = 5, .bare = 3, .n_samples = 8};
+    (void)state;
+    assert_true(oq_budget_limit(&b) == 30);
+    assert_false(oq_budget_is_over(&b, 34.9));
+    assert_true(oq_budget_is_over(&b, 35));
+}
+
+static void test_a_small_model_has_the_floor(void **state) {
+    const oq_budget b = {.began = 1, .bare = 0.1, .n_samples = 8};
+    (void)state;
+    assert_true(oq_budget_limit(&b) == OQ_BUDGET_FLOOR);
+    assert_false(oq_budget_is_over(&b, 20.9));
+    assert_true(oq_budget_is_over(&b, 21));
+}
+
+static void test_runs_are_counted(void **state) {
+    oq_budget b = {.bare = 100, .n_samples = 8, .n_runs = 8 * 10 + 319};
+    (void)state;
+    assert_false(oq_budget_is_over(&b, 0));
+    b.n_runs++;
+    assert_true(oq_budget_is_over(&b, 0));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ten_times_bare_inference),
+        cmocka_unit_test(test_a_small_model_has_the_floor),
+        cmocka_unit_test(test_runs_are_counted),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
