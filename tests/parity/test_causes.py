@@ -154,5 +154,7 @@ def test_without_a_cause_the_least_set_is_made(tmp_path, form):
     assert not x["causes"] and not x["healthy"] and best["sqnr"] >= 19 and 0 < best["units"] < best["of"]
     made = bench.run_commands(best["command"], str(tmp_path))
     assert sqnr(given, [made], data, limit=8)[0] == pytest.approx(best["sqnr"], abs=0.5)
-    text = onq("debug", "--float_model", given, "--qdq_model", f"{tmp_path}/q.onnx", "--data", data)
+    text = onq("debug", "--float_model", given, "--qdq_model", f"{tmp_path}/q.onnx", "--data", data, "-o", f"{tmp_path}/page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert f"none was found. {best['units']} of {best['of']} units must stay float" in page and '"cause_samples":8' in page
     assert "Cause: none was found." in text and "units left float, made and measured" in text

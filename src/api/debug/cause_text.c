@@ -160,5 +160,12 @@ onq_code oq_diagnosis_report(const oq_diagnosis *x, oq_arena *a, oq_debug_about 
         if (!OQ_PUSH(a, &about->causes, row))
             return oq_fail_nomem(err);
     }
-    return ONQ_OK;
+    about->n_cause_samples = x->n_samples;
+    if (x->set.units == 0)
+        return ONQ_OK;
+    const oq_str text =
+        oq_str_format(a, "none was found. %zu of %zu units must stay float for a good model.",
+                      x->set.units, x->set.of);
+    const oq_report_cause row = {text.p, x->set.command, UINT32_MAX, x->now.sqnr, x->set.made.sqnr};
+    return text.p != NULL && OQ_PUSH(a, &about->causes, row) ? ONQ_OK : oq_fail_nomem(err);
 }

@@ -427,8 +427,10 @@ static void about_json(page *p) {
     text_json(w, "data", a->data);
     text_json(w, "again", a->again);
     text_json(w, "command", a->command);
-    if (a->diagnosed)
+    if (a->diagnosed) {
         causes_json(p, a);
+        oq_jw_uint(w, "cause_samples", a->n_cause_samples);
+    }
     oq_jw_begin_array(w, "options");
     for (size_t i = 0; i + 1 < a->options.n; i += 2) {
         oq_jw_begin_array(w, NULL);

@@ -33,7 +33,8 @@ typedef struct oq_debug_about {
     const char *again;      /* the command that makes such a model again, to add options to */
     const char *command;    /* the command that made this report */
     oq_unit_sizes sizes;    /* of the inputs, to count work for */
-    bool diagnosed;         /* causes were looked for by making the model again */
+    bool diagnosed;         /* causes were looked for by making the model again ... */
+    size_t n_cause_samples; /* ... and measuring so many samples */
     OQ_VEC(oq_report_cause) causes;
 } oq_debug_about;
 

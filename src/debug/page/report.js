@@ -74,7 +74,7 @@ function evidence(before, after, row) {
   const box = make("div", undefined, "evidence"), r = rows[row], f = make("figure"), W = 360, s = svg("svg", {viewBox: `0 0 ${W} 44`, role: "img", "aria-label": `Output SQNR: ${dB(before)} before, ${dB(after)} after`});
   [["now", before, 0], ["remedy", after, 23]].forEach(([name, v, y]) => { const w = Math.max(2, Math.min(60, Math.max(0, v ?? 0)) / 60 * (W - 130));
     s.append(svg("text", {x: 0, y: y + 14, fill: "var(--soft)", "font-size": 12}, name), svg("rect", {x: 52, y: y + 3, width: w, height: 14, rx: 3, fill: colour(v) || "var(--line)"}), svg("text", {x: 58 + w, y: y + 14, fill: "var(--ink)", "font-size": 12}, dB(v))); });
-  f.append(make("figcaption", "Output SQNR, made and measured"), s); box.append(f);
+  f.append(make("figcaption", `Output SQNR, made and measured on ${plural(A.cause_samples, "sample")}`), s); box.append(f);
   if (r && (r.hist || r.channels)) {
     const g = r.channels && !r.kind && r.perChannel !== null ? channels(r) : r.hist ? histogram(r) : channels(r), b = make("button", middle(r.name, 40), "link"), cap = make("p", undefined, "soft");
     b.type = "button"; b.onclick = () => { select(row); $("detail").scrollIntoView({block: "nearest"}); };
@@ -93,8 +93,9 @@ function advise() {
   const all = [];
   /* Causes were found by making the model again: each builds on those before it, so the last command has them all. A
      set of nodes that was asked for comes before them. */
-  const causes = () => (A.causes || []).forEach(([text, line, before, after, row], i) => { const li = step(`${i ? "And" : "Cause"}: ${text}`, i === A.causes.length - 1 ? line : ""); li.classList.add("cause"); li.append(evidence(before, after, row)); });
+  const causes = () => (A.causes || []).forEach(([text, line, before, after, row], i) => { const last = i === A.causes.length - 1, li = step(`${i ? "And" : "Cause"}: ${text}${last && i ? ` One command against ${i > 1 ? "all of these" : "both"}:` : ""}`, last ? line : ""); li.classList.add("cause"); li.append(evidence(before, after, row)); });
   if (!S || !S.bisected) causes();
+  if (A.causes && !A.causes.length) step(D.grade > 1 ? "Cause: no fault was found." : "Cause: none was found. No remedy that was tried makes a good model.");
   /* What a search made goes first where a target was asked for; the worst unit alone is one way among others. */
   if (S && S.made !== undefined && (S.bisected || S.made - now >= 1)) all.push({order: S.bisected ? Infinity : S.made, text: `Made and measured: with ${S.bisected ? "the nodes that were found" : `the worst ${S.grouped ? "group" : "unit"}`} left float the output SQNR is ${dB(S.made)} over ${plural(S.made_samples, "sample")}${S.macs === undefined ? "" : `, and ${percent(S.macs)} of the multiply-accumulates stay in integers`}${S.bisected && !S.reached ? "; the target is not reached" : ""}.`, line: again(S.options)});
   if (D.kernel_loss) step("The runtime's kernels saturate on this CPU: larger scales for the weights concerned avoid it.", again(searchable && !A.again.includes("qoperator") ? "--saturation_safe" : "--reduce_range"));
@@ -123,7 +124,7 @@ function advise() {
 
 /* ---- effect beside cost ---- */
 function effects() {
-  if (!S) { $("effect-box").hidden = true; $("effect-text").replaceChildren(); const p = make("p", !searchable ? "Not measured: --sensitivity and --bisect work on models with QuantizeLinear and DequantizeLinear around their nodes (QDQ)." : now === null ? "Not measured: this needs samples (--data) and --sensitivity." : "Not measured. --sensitivity quantizes each unit alone and measures the outputs: what a tensor loses by itself is only a guess at that.", "empty"); $("effect").append(p); if (A.command && searchable) $("effect").append(command(`${A.command}${now === null ? " --data SAMPLES" : ""} --sensitivity`)); return; }
+  if (!S) { $("effect-box").hidden = true; $("effect-text").replaceChildren(); const p = make("p", !searchable ? "Not measured: --sensitivity and --bisect work on models with QuantizeLinear and DequantizeLinear around their nodes (QDQ)." : now === null ? "Not measured: this needs samples (--data) and --sensitivity." : "Not measured. --sensitivity quantizes each unit alone and measures the outputs: what a tensor loses by itself is only a guess at that.", "empty"); $("effect").append(p); if (A.command && searchable && (now === null || D.grade > 2)) $("effect").append(command(`${A.command}${now === null ? " --data SAMPLES" : ""} --sensitivity`)); return; }
   $("unit-title").textContent = S.grouped ? "Group" : "Unit";
   $("effect-text").textContent = `each ${S.grouped ? "group" : "unit"} quantized alone, ${plural(S.samples, "sample")}; all of them together: ${dB(S.whole ?? null)}. Much loss and little work is cheap to leave float.`;
   const most = Math.max(.001, ...S.units.map(u => u[3]));
