@@ -1,6 +1,8 @@
 """test_nbits_learn.py - gptq and awq: what they lose at the outputs, on samples they have not seen, beside plain rounding and
 beside the reference's gptq."""
+import os
 import re
+import subprocess
 import sys
 import types
 
@@ -10,7 +12,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from common import MODELS, onq
+from common import MODELS, ONQ, onq, runtime
 
 WIDTH, INNER = 64, 128
 CASES = [(4, 32), (4, 16), (2, 32), (8, 32)]
@@ -198,3 +200,40 @@ def test_few_rows(setup, tmp_path):
         assert "fewer rows" not in onq(*how, "--data", data).stderr
     done = onq("nbits", "-i", model, "-o", tmp_path / "out.onnx", "--bits", "2", "--no_verify")
     assert "2 bits without samples are of little use" in done.stderr
+
+
+def deep(path, layers, width=512):
+    """Layers one after another, with an input each that is scaled."""
+    rng = np.random.default_rng(3)
+    nodes, inits, at = [], [], "x"
+    for i in range(layers):
+        w = (rng.standard_normal((width, width), dtype=np.float32) / np.sqrt(width)).astype(np.float32)
+        inits += [numpy_helper.from_array(w, f"w{i}"), numpy_helper.from_array(rng.uniform(0.9, 1.1, width).astype(np.float32), f"g{i}")]
+        nodes += [helper.make_node("Mul", [at, f"g{i}"], [f"h{i}"], f"norm{i}"), helper.make_node("MatMul", [f"h{i}", f"w{i}"], [f"y{i}"], f"mm{i}")]
+        at = f"y{i}"
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(nodes, "deep", [value("x", TensorProto.FLOAT, ["n", width])], [value(at, TensorProto.FLOAT, ["n", width])], inits)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path,
+              save_as_external_data=True, location=path.name + ".data")
+
+
+def peak(*words):
+    """MiB that the program held at most. A process of its own starts it: what its parent held would count, too."""
+    start = "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, stdout=2); " \
+            "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024)"
+    done = subprocess.run([sys.executable, "-S", "-c", start, ONQ, *map(str, words)], env={**os.environ, **runtime()}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return float(done.stdout)
+
+
+@pytest.mark.parametrize("method", ["gptq", "awq"])
+def test_memory_does_not_grow_with_the_model(tmp_path, method):
+    """64 layers more are 64 MiB more of float weights, which were in memory twice or three times."""
+    held = []
+    for layers in (8, 72):
+        model, data = tmp_path / f"{layers}.onnx", tmp_path / "x.npz"
+        deep(model, layers)
+        np.savez(data, x=np.random.default_rng(4).standard_normal((2, 64, 512)).astype(np.float32))
+        held.append(peak("nbits", "-i", model, "-o", tmp_path / "out.onnx", "--quant_method", method, "--data", data,
+                         "--no_verify", "--sweeps", "0"))
+    assert held[1] - held[0] < 40, held

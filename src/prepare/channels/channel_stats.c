@@ -3,6 +3,7 @@
  */
 #include "prepare/channels/channel_stats.h"
 
+#include "engine/slice/stepper.h"
 #include "engine/sweep.h"
 
 oq_channel_stats *oq_channel_stats_new(oq_arena *a, oq_str name, bool is_image, uint64_t n) {
@@ -68,6 +69,75 @@ static onq_code run_samples(const oq_channel_job *job, oq_session *session, onq_
     return oq_sweep_run(&sweep, err);
 }
 
+static onq_code run_whole(const oq_channel_job *job, watch *w, const oq_str *names,
+                          onq_error *err) {
+    const oq_observer observer = {names, w->seen.n, seen, w};
+    oq_session_options options = job->session;
+    oq_session *session = NULL;
+    options.model = job->model;
+    options.level = OQ_OPT_NONE;
+    options.observer = &observer;
+    OQ_TRY(oq_session_open(job->engine, &options, &session, err));
+    const onq_code rc = run_samples(job, session, err);
+    oq_session_close(session);
+    return rc;
+}
+
+/* ---- in slices ---- */
+
+/* The first product that reads each tensor, in the order of the graph; false: one has none. */
+static bool find_stops(const oq_graph *g, watch *w, oq_str *names, uint32_t *stops) {
+    size_t n = 0;
+    for (size_t i = 0; i < g->node.n && n < w->seen.n; i++) {
+        const oq_node *node = g->node.v[i];
+        for (size_t k = n; k < w->seen.n && node->input.n > 1; k++)
+            if (oq_str_eq(node->input.v[0], w->seen.v[k]->name)) {
+                oq_channel_stats *s = w->seen.v[k];
+                w->seen.v[k] = w->seen.v[n];
+                w->seen.v[n] = s;
+                names[k] = names[n];
+                names[n] = s->name;
+                stops[n++] = (uint32_t)i;
+                break;
+            }
+    }
+    return n == w->seen.n;
+}
+
+typedef struct stop {
+    watch *w;
+    size_t index;
+} stop;
+
+static onq_code seen_at(void *ctx, size_t sample, const oq_datum *x, onq_error *err) {
+    const stop *at = ctx;
+    (void)sample;
+    return seen(at->w, at->index, x, err);
+}
+
+static onq_code run_slices(const oq_channel_job *job, watch *w, const oq_str *names,
+                           const uint32_t *stops, onq_error *err) {
+    oq_stepper_options o = {.slice = {.engine = job->engine,
+                                      .session = job->session,
+                                      .model = job->model,
+                                      .proto = job->model->proto},
+                            .stops = stops,
+                            .n_stops = w->seen.n,
+                            .memory = job->slices};
+    oq_stepper *stepper = NULL;
+    o.slice.session.n_threads = OQ_THREADS_RUNTIME;
+    OQ_TRY(oq_stepper_new(&o, job->source, &stepper, err));
+    onq_code rc = ONQ_OK;
+    for (size_t i = 0; i < w->seen.n && rc == ONQ_OK; i++) {
+        stop at = {w, i};
+        rc = oq_progress(job->model->env, job->what, i, w->seen.n, err);
+        if (rc == ONQ_OK)
+            rc = oq_stepper_go(stepper, i, &names[i], 1, seen_at, &at, err);
+    }
+    oq_stepper_free(stepper);
+    return rc;
+}
+
 /* ---- memory ---- */
 
 void oq_channel_memory_init(oq_channel_memory *m, const onq_allocator *alloc) {
@@ -126,15 +196,11 @@ onq_code oq_channel_stats_run(const oq_channel_job *job, oq_channel_stats *const
     }
     if (w.seen.n == 0)
         return ONQ_OK;
-    const oq_observer observer = {names, w.seen.n, seen, &w};
-    oq_session_options options = job->session;
-    oq_session *session = NULL;
-    options.model = job->model;
-    options.level = OQ_OPT_NONE;
-    options.observer = &observer;
-    OQ_TRY(oq_session_open(job->engine, &options, &session, err));
-    onq_code rc = run_samples(job, session, err);
-    oq_session_close(session);
+    uint32_t *stops = OQ_NEW_ARRAY(scratch, uint32_t, w.seen.n + 1);
+    OQ_TRY_ALLOC(stops != NULL, err);
+    onq_code rc = job->slices > 0 && find_stops(job->model->proto->graph, &w, names, stops)
+                      ? run_slices(job, &w, names, stops, err)
+                      : run_whole(job, &w, names, err);
     for (size_t i = 0; i < w.seen.n && rc == ONQ_OK; i++)
         rc = remember(job->memory, w.seen.v[i], err);
     return rc;

@@ -37,6 +37,9 @@ typedef struct oq_channel_job {
     oq_session_options session; /* threads, provider; the rest is set here */
     const char *what;           /* for progress */
     oq_channel_memory *memory;  /* or NULL */
+    /* Not 0: the model runs in slices, so that it is never in memory as a whole, and this many bytes
+     * of activations may be kept; samples that pass it are let go. */
+    uint64_t slices;
 } oq_channel_job;
 
 /* A tensor to observe; NULL: out of memory. */

@@ -4,7 +4,10 @@
 #include "prepare/channels/channels_parts.h"
 
 #include "onnx/check/check.h"
+#include "onnx/spill.h"
 #include "onnx/tidy.h"
+
+#define LARGE (1u << 18) /* bytes of a constant that lies in a file instead of memory */
 
 /* ---- what the edits share ---- */
 
@@ -19,7 +22,11 @@ onq_code oq_channel_constant(oq_channel_state *s, oq_str like, const char *suffi
     if (t == NULL || !oq_graph_add_init(&m->arena, m->proto->graph, t) ||
         !oq_index_add_init(&s->ix, t))
         return oq_fail_nomem(err);
-    return oq_tensor_set_raw(&m->arena, t, v, n * sizeof *v, err);
+    if (n * sizeof *v < LARGE)
+        return oq_tensor_set_raw(&m->arena, t, v, n * sizeof *v, err);
+    oq_spill spill;
+    OQ_TRY(oq_spill_begin(&spill, m, err));
+    return oq_spill_end(&spill, oq_spill_put(&spill, t, v, n * sizeof *v, err), err);
 }
 
 oq_node *oq_channel_node(oq_channel_state *s, const char *op, oq_str like, const char *suffix,
@@ -37,7 +44,15 @@ oq_node *oq_channel_node(oq_channel_state *s, const char *op, oq_str like, const
 
 onq_code oq_channel_values(oq_channel_state *s, oq_tensor *t, float **v, size_t *n,
                            onq_error *err) {
-    return oq_tensor_floats(s->c->see.model, t, &s->once, v, n, err);
+    oq_model *m = s->c->see.model;
+    oq_span data;
+    OQ_TRY(oq_tensor_floats(m, t, &s->once, v, n, err));
+    if (oq_model_data(m, t, &data, NULL) != ONQ_OK)
+        return ONQ_OK;
+    const oq_file *file = oq_model_file_of(m, data.p);
+    if (file != NULL) /* it was copied */
+        oq_file_drop(file, (uint64_t)(data.p - file->p), data.n);
+    return ONQ_OK;
 }
 
 onq_code oq_channel_index(oq_channel_state *s, onq_error *err) {

@@ -81,6 +81,8 @@ static onq_code read_weights(oq_channel_state *s, input *in, onq_error *err) {
         oq_channel_product *p = in->readers.v[r];
         const uint64_t width = in->n / p->group;
         OQ_TRY(oq_channel_values(s, oq_channel_weight(s, p->node), &p->values, &p->n_values, err));
+        if (s->c->find != NULL) /* which sees the values themselves */
+            continue;
         p->most = OQ_NEW_ARRAY(&s->once, float, p->n_values + 1);
         OQ_TRY_ALLOC(p->most != NULL, err);
         for (uint64_t i = 0; i < p->n_values; i++) {

@@ -153,6 +153,7 @@ static onq_code scale(scaling *s, onq_error *err) {
                              .engine = job->engine,
                              .source = job->source,
                              .session = job->session,
+                             .slices = job->memory,
                              .what = "looking at the inputs of weights"}};
     OQ_TRY(oq_channels_apply(&c, err));
     job->n_scaled = c.n_tensors;
