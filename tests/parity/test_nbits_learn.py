@@ -115,6 +115,7 @@ class Reader:
         return iter(self.samples)
 
 
+@pytest.mark.difference("Integers of gptq")
 @pytest.mark.parametrize("more, options", [([], {}), (["--actorder"], {"actorder": True}), (["--mse"], {"mse": True})])
 @pytest.mark.parametrize("symmetric", [True, False])
 def test_no_more_than_the_reference(symmetric, more, options, setup, tmp_path, monkeypatch):
