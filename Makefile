@@ -13,7 +13,7 @@ CTEST := ctest --parallel $(JOBS) --output-on-failure --no-tests=error
 
 .DEFAULT_GOAL := all
 .NOTPARALLEL:
-.PHONY: all setup demo quick test check check-runtimes fuzz coverage bench debug wheel wheels windows check-windows macos dist tarball deb packages install uninstall format \
+.PHONY: all setup demo quick test check check-runtimes fuzz coverage bench bench-llm debug wheel wheels windows check-windows macos dist tarball deb packages install uninstall format \
         clean distclean help
 
 all: ## build the release: build/onq, build/libonq.so, build/libonq.a
@@ -60,6 +60,11 @@ bench: ## time and memory on fixed models, with the budgets asserted
 	@$(SETUP) build mpi test bench venv runtime
 	@$(BUILD) release product benches
 	@bench/run.sh
+
+bench-llm: ## the table of docs/guides/language_models.md; fetches a language model (ROWS: words of the rows that are wanted)
+	@$(SETUP) build bench venv runtime
+	@$(BUILD) release product benches
+	@cd bench && ../build/venv/bin/python llm.py $(ROWS)
 
 debug: ## an unoptimised build with asserts in build/debug
 	@$(SETUP) --look build
