@@ -14,6 +14,7 @@
 #define MAX_ROUNDS   25
 #define WARM_ROUNDS  2                     /* the first runs of a session take longer */
 #define FAR_SLOWER   1.5                   /* than the first: these rounds say enough */
+#define COARSE_STEP  100000                /* nanoseconds */
 #define SCORE_MEMORY ((uint64_t)512 << 20) /* that samples which run at once may add */
 
 void oq_trials_init(oq_trials *t, const onq_allocator *alloc, const oq_meaning *meaning) {
@@ -270,6 +271,13 @@ onq_code oq_trials_score(const oq_trials *t, oq_session *s, const oq_model *m, c
 
 /* ---- time ---- */
 
+/* The clock of a thread has steps of 10 ms and more on some systems, where small models take none. */
+static bool own_clock_is_fine(void) {
+    struct timespec step;
+    return clock_getres(CLOCK_THREAD_CPUTIME_ID, &step) == 0 && step.tv_sec == 0 &&
+           step.tv_nsec < COARSE_STEP;
+}
+
 static double now(bool own_time) {
     struct timespec t;
     if (!own_time || clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) != 0)
@@ -284,12 +292,12 @@ static const oq_sample *timed(const oq_trials *t, size_t i, size_t n) {
 }
 
 /* One round of one session; least[] has the best so far of each sample. */
-static onq_code clock_round(const oq_trials *t, const oq_clocking *c, size_t at, size_t n,
+static onq_code clock_round(const oq_trials *t, oq_session *session, bool own_time, size_t n,
                             double *least, onq_error *err) {
     for (size_t i = 0; i < n; i++) {
-        const double begin = now(c->own_time);
-        OQ_TRY(oq_sample_run(c->sessions[at], NULL, timed(t, i, n), NULL, err));
-        const double taken = now(c->own_time) - begin;
+        const double begin = now(own_time);
+        OQ_TRY(oq_sample_run(session, NULL, timed(t, i, n), NULL, err));
+        const double taken = now(own_time) - begin;
         least[i] = least[i] == 0 || taken < least[i] ? taken : least[i];
     }
     return ONQ_OK;
@@ -320,6 +328,7 @@ static double ms_of_both(const double *even, size_t n) {
 static onq_code clock_rounds(const oq_trials *t, const oq_clocking *c, size_t n, double *least,
                              onq_error *err) {
     onq_env *env = c->sessions[0]->engine->env;
+    const bool own_time = c->own_time && own_clock_is_fine();
     const double begin = oq_seconds();
     for (size_t round = 0; round < MAX_ROUNDS; round++) {
         if (round >= MIN_ROUNDS && oq_seconds() - begin > c->seconds * (double)c->n)
@@ -327,7 +336,8 @@ static onq_code clock_rounds(const oq_trials *t, const oq_clocking *c, size_t n,
         for (size_t i = 0; i < c->n; i++)
             if (round < WARM_ROUNDS ||
                 ms_of_both(least + 2 * i * n, n) <= FAR_SLOWER * ms_of_both(least, n))
-                OQ_TRY(clock_round(t, c, i, n, least + (2 * i + round % 2) * n, err));
+                OQ_TRY(clock_round(t, c->sessions[i], own_time, n, least + (2 * i + round % 2) * n,
+                                   err));
         OQ_TRY(oq_progress(env, "timing", round + 1, MAX_ROUNDS, err));
     }
     return ONQ_OK;
