@@ -87,6 +87,7 @@ static onq_code optimize_inline(oq_engine *e, oq_session_options *so, const char
     oq_out file = {0};
     const onq_allocator *alloc = &e->env->alloc;
     OQ_TRY(oq_out_open(&file, alloc, near, err));
+    oq_out_lend(&file);
     so->save_optimized = file.temp;
     onq_code rc = save_through(e, so, near, err);
     if (rc == ONQ_OK)

@@ -102,6 +102,9 @@ typedef struct oq_out {
 /* Makes the temporary file. ONQ_E_WRITE if the folder or an existing target is not writable, or the
  * target is not a regular file. */
 onq_code oq_out_open(oq_out *o, const onq_allocator *a, const char *target, onq_error *err);
+/* Lets somebody else write to o->temp, who on some systems cannot while it is open here; then
+ * oq_out_abort alone may follow. */
+void oq_out_lend(oq_out *o);
 /* An output that nobody is to keep, in the folder for such files; oq_out_take ends it. */
 onq_code oq_out_open_temp(oq_out *o, const onq_allocator *a, onq_error *err);
 /* An output that no folder gets: it lives in memory until oq_out_take ends it. `name` is for

@@ -221,6 +221,13 @@ static void remove_temp(oq_out *o) {
         o->named = false;
 }
 
+void oq_out_lend(oq_out *o) {
+    if (!o->named)
+        return;
+    oq_os_close(o->handle);
+    o->handle = OQ_NO_HANDLE;
+}
+
 void oq_out_abort(oq_out *o) {
     if (!o->open)
         return;
