@@ -81,29 +81,53 @@ const char *oq_library_here(void) {
 #endif
 }
 
+typedef struct machine {
+    unsigned number;
+    const char *name;
+} machine;
+
+static const char *named(const machine *known, size_t n, unsigned number) {
+    for (size_t i = 0; i < n; i++)
+        if (known[i].number == number)
+            return known[i].name;
+    return "another machine";
+}
+
+static const char *elf_machine(const unsigned char *head) {
+    static const machine known[] = {
+        {3, "i386"}, {40, "arm"}, {62, "x86-64"}, {183, "aarch64"}, {243, "riscv"}};
+    if (oq_os_runtime.tail[0] != '\0') /* here is another system */
+        return "Linux";
+    return named(known, OQ_COUNT(known), head[18] + 256u * head[19]);
+}
+
+/* The header of a DLL is where the number at 60 says. */
+static const char *dll_machine(oq_handle h, const unsigned char *head) {
+    static const machine known[] = {
+        {0x8664, "Windows"}, {0xaa64, "Windows on Arm"}, {0x14c, "32-bit Windows"}};
+    const uint64_t at = head[60] + 256u * head[61] + 65536u * head[62];
+    unsigned char pe[6] = {0};
+    if (oq_os_read_at(h, pe, sizeof pe, at) != sizeof pe || memcmp(pe, "PE\0\0", 4) != 0)
+        return "";
+    return named(known, OQ_COUNT(known), pe[4] + 256u * pe[5]);
+}
+
 const char *oq_library_machine(const char *path) {
-    static const struct {
-        unsigned number;
-        const char *name;
-    } machines[] = {{3, "i386"}, {40, "arm"}, {62, "x86-64"}, {183, "aarch64"}, {243, "riscv"}};
-    unsigned char head[20] = {0};
+    unsigned char head[64] = {0};
     const oq_handle h = oq_os_open(path);
+    const char *found = "";
     if (h == OQ_NO_HANDLE)
         return NULL;
-    const bool was_read = oq_os_read(h, head, sizeof head) >= 0;
+    if (oq_os_read_at(h, head, sizeof head, 0) < 0)
+        found = NULL;
+    else if (memcmp(head, "\177ELF", 4) == 0)
+        found = elf_machine(head);
+    else if (memcmp(head, "MZ", 2) == 0)
+        found = dll_machine(h, head);
+    else if (memcmp(head, "\xcf\xfa\xed\xfe", 4) == 0)
+        found = head[4] == 7 ? "macOS on Intel" : "macOS";
+    else if (memcmp(head, "\xca\xfe\xba\xbe", 4) == 0)
+        found = "macOS";
     oq_os_close(h);
-    if (!was_read)
-        return NULL;
-    if (memcmp(head, "\177ELF", 4) == 0) {
-        const unsigned number = head[18] + 256u * head[19];
-        for (size_t i = 0; i < OQ_COUNT(machines); i++)
-            if (machines[i].number == number)
-                return machines[i].name;
-        return "another machine";
-    }
-    if (memcmp(head, "MZ", 2) == 0)
-        return "Windows";
-    if (memcmp(head, "\xcf\xfa\xed\xfe", 4) == 0 || memcmp(head, "\xca\xfe\xba\xbe", 4) == 0)
-        return "macOS";
-    return "";
+    return found;
 }

@@ -57,6 +57,13 @@ machine='\xb7\x00'
 # shellcheck disable=SC2059  # escapes
 printf "$machine" | dd of=arm.so bs=1 seek=18 conv=notrunc status=none
 echo "no library" >text.so
+dll() { # FILE MACHINE: as the head of a DLL names it
+    { printf 'MZ'; head -c 58 /dev/zero; printf '\100\0\0\0PE\0\0%b' "$2"; head -c 64 /dev/zero; } >"$1"
+}
+dll windows.dll '\0144\0206'
+dll windows_arm.dll '\0144\0252'
+printf 'MZ and nothing else' >cut.dll
+printf '\317\372\355\376\014\0\0\001' >mac.dylib
 mkdir empty
 refused() { # LIBRARY PATTERN [COMMAND]
     local command
@@ -77,6 +84,10 @@ refused ./new.so 'is too new: onq knows the functions of 1\.x'
 refused ./none.so 'is not ONNX Runtime: it has no OrtGetApiBase'
 refused ./arm.so 'it is a library for [a-z0-9-]*, and this onq is for '
 refused ./text.so 'it is no library'
+refused ./windows.dll 'it is a library for Windows, and this onq is for '
+refused ./windows_arm.dll 'it is a library for Windows on Arm, and this onq is for '
+refused ./cut.dll 'it is no library'
+refused ./mac.dylib 'it is a library for macOS, and this onq is for '
 refused ./nothing.so 'cannot be loaded'
 status 1 verify q.onnx --onnxruntime empty
 has err "no ONNX Runtime is in the folder 'empty'"

@@ -16,8 +16,8 @@ bool oq_windows_failed(void) {
     } known[] = {
         {ERROR_FILE_NOT_FOUND, ENOENT},
         {ERROR_PATH_NOT_FOUND, ENOENT},
-        {ERROR_INVALID_NAME, ENOENT},
-        {ERROR_BAD_PATHNAME, ENOENT},
+        {ERROR_INVALID_NAME, EILSEQ},
+        {ERROR_BAD_PATHNAME, EILSEQ},
         {ERROR_BAD_NETPATH, ENOENT},
         {ERROR_BAD_NET_NAME, ENOENT},
         {ERROR_INVALID_DRIVE, ENOENT},

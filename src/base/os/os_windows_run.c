@@ -19,6 +19,10 @@ const char *const oq_os_linear_libraries[] = {NULL};
 
 static void reason_of(DWORD number, char *why, size_t cap) {
     wchar_t wide[256];
+    if (number == ERROR_BAD_EXE_FORMAT) { /* the system's words have a place for a name */
+        snprintf(why, cap, "it is damaged");
+        return;
+    }
     DWORD n = FormatMessageW(FORMAT_MESSAGE_FROM_SYSTEM | FORMAT_MESSAGE_IGNORE_INSERTS, NULL,
                              number, 0, wide, OQ_COUNT(wide) - 1, NULL);
     while (n > 0 && (wide[n - 1] == L'\n' || wide[n - 1] == L'\r' || wide[n - 1] == L'.'))
@@ -250,6 +254,8 @@ uint64_t oq_os_process_id(void) {
 }
 
 const char *oq_os_reason(int errnum, char *room, size_t cap) {
+    if (errnum == EILSEQ)
+        return "Windows allows no such name";
     return strerror_s(room, cap, errnum) == 0 ? room : "unknown error";
 }
 
