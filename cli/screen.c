@@ -49,6 +49,7 @@ void screen_log(void *ctx, onq_log_level level, const char *text) {
     else if (level <= ONQ_LOG_WARNING)
         style_print(stderr, STYLE_WARNING, "warning: ");
     fprintf(stderr, "%s\n", text);
+    fflush(stderr); /* not every system does so by itself */
 }
 
 static int columns(void) {

@@ -49,11 +49,12 @@ static void take_variable(const wchar_t *wide_name, const char *name) {
         _putenv_s(name, text);
 }
 
+/* A console that knows no escape sequences would show them. */
 static void want_colours(DWORD which) {
     HANDLE h = GetStdHandle(which);
     DWORD mode = 0;
-    if (GetConsoleMode(h, &mode))
-        SetConsoleMode(h, mode | ENABLE_VIRTUAL_TERMINAL_PROCESSING);
+    if (GetConsoleMode(h, &mode) && !SetConsoleMode(h, mode | ENABLE_VIRTUAL_TERMINAL_PROCESSING))
+        _putenv_s("TERM", "dumb");
 }
 
 void oq_program_begin(int *argc, char ***argv) {
@@ -64,7 +65,9 @@ void oq_program_begin(int *argc, char ***argv) {
     _setmode(_fileno(stdin), _O_BINARY);
     _setmode(_fileno(stdout), _O_BINARY);
     _setmode(_fileno(stderr), _O_BINARY);
-    setvbuf(stderr, NULL, _IONBF, 0);
+    /* A console takes a letter of several bytes at once only, and without buffers bytes come singly. */
+    setvbuf(stdout, NULL, _IOFBF, 1 << 16);
+    setvbuf(stderr, NULL, _IOFBF, 1 << 12);
     if (GetConsoleMode(GetStdHandle(STD_OUTPUT_HANDLE), &mode) ||
         GetConsoleMode(GetStdHandle(STD_ERROR_HANDLE), &mode)) {
         code_page = GetConsoleOutputCP();
