@@ -205,6 +205,16 @@ build_onq() { # folder, ON or OFF (tests), target
     quietly cmake --build "$home/$1" --parallel "$jobs" --target "$3"
 }
 
+# Renamed into place: a program that runs meanwhile keeps the file that it has.
+publish() { # folder, file...
+    local folder=$1 file
+    shift
+    mkdir -p "$folder"
+    for file in "$@"; do
+        cp "$file" "$folder/.new" && mv -f "$folder/.new" "$folder/${file##*/}"
+    done
+}
+
 mkdir -p "$home"
 get_compiler
 get_libraries
@@ -213,13 +223,11 @@ build_onq onq OFF product
 case $system in
 Linux) bash tools/check-glibc.sh "$glibc" "$home"/onq/onq "$home"/onq/libonq.so ;;
 Windows)
-    mkdir -p build/windows
-    cp "$home/onq/onq.exe" "$home/onq/onq.dll" build/windows/
+    publish build/windows "$home/onq/onq.exe" "$home/onq/onq.dll"
     python3 tools/check-imports.py build/windows/onq.exe build/windows/onq.dll
     ;;
 Darwin)
-    mkdir -p build/macos
-    cp "$home/onq/onq" "$home/onq/libonq.dylib" build/macos/
+    publish build/macos "$home/onq/onq" "$home/onq/libonq.dylib"
     python3 tools/check-imports.py build/macos/onq build/macos/libonq.dylib
     ;;
 esac

@@ -4,7 +4,7 @@
 # display, are left out.
 set -u
 root=$(cd -- "$(dirname -- "$(readlink -f -- "$0")")/.." && pwd)
-export WINEDEBUG=-all WINEDLLOVERRIDES="mscoree,mshtml=" WINEPREFIX=${WINEPREFIX:-$root/build/windows/wine}
+export WINEDEBUG=-all WINEDLLOVERRIDES=${WINEDLLOVERRIDES:-"mscoree,mshtml="} WINEPREFIX=${WINEPREFIX:-$root/build/windows/wine}
 exec 3>&2
 { "${WINE:-/usr/lib/wine/wine64}" "${PROGRAM:-$root/build/windows/onq.exe}" "$@" 2>&1 >&4 | grep -avE '^(wine: |Failed to create DXGI factory)' >&3; } 4>&1
 exit "${PIPESTATUS[0]}"
