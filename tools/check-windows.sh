@@ -344,10 +344,11 @@ part_python() {
     python3 -m zipfile -e "$wheel" "$work/python/wheel"
     ONQ_LIBRARY=build/libonq.so PYTHONPATH=python build/venv/bin/python tests/windows/package.py examples "$work/python/ours" >"$work/said" 2>&1 ||
         bad "package.py here" "$work/said"
-    # ucrtbase and others of Microsoft may lie beside it: numpy asks for more of them than wine 8 has.
-    if ! WINEDLLOVERRIDES="mscoree,mshtml=;ucrtbase,msvcp140,vcruntime140,vcruntime140_1=n,b" PYTHONHOME="Z:$python" \
+    # ucrtbase and others of Microsoft may lie beside it: numpy asks for more of them than wine 8 has. It wants pipes.
+    WINEDLLOVERRIDES="mscoree,mshtml=;ucrtbase,msvcp140,vcruntime140,vcruntime140_1=n,b" PYTHONHOME="Z:$python" \
         PYTHONPATH="Z:$work/python/wheel" PROGRAM=$python/python.exe timeout 600 "$theirs" tests/windows/package.py examples \
-        "Z:$work/python/theirs" >"$work/said" 2>&1 </dev/null; then
+        "Z:$work/python/theirs" 2>&1 </dev/null | cat >"$work/said"
+    if [ "${PIPESTATUS[0]}" != 0 ]; then
         bad "package.py under wine" "$work/said"
     elif diff -rq "$work/python/ours" "$work/python/theirs" >"$work/diff"; then
         passed=$((passed + $(find "$work/python/ours" -type f | wc -l)))
