@@ -35,7 +35,7 @@ def main(examples, folder):
     for method in ("Entropy", "Percentile", "Distribution"):
         q.quantize_static(digits, out(f"{method}.onnx"), Reader(samples), calibrate_method=CalibrationMethod[method])
     q.quantize_static(digits, out("operators.onnx"), Reader(samples), quant_format=q.QuantFormat.QOperator)
-    calibrator = q.create_calibrator(digits)
+    calibrator = q.create_calibrator(digits, augmented_model_path=str(folder.parent / "augmented.onnx"))
     calibrator.collect_data(Reader(samples))
     ranges = calibrator.compute_data().data
     (folder / "ranges.json").write_text(json.dumps({k: [float(np.squeeze(v)) for v in r.range_value] for k, r in ranges.items()}))
