@@ -87,7 +87,7 @@ def test_wrong_use(tmp_path):
                         (["--bits", "2", "--quant_format", "QDQ"], "has no 2 bits"),
                         (["--quant_method", "hqq", "--quant_format", "QDQ"], "not integers"),
                         (["--op_types_to_quantize", "Gather", "--quant_format", "QDQ"], "Gather needs"),
-                        (["--op_types_to_quantize", "Conv"], "there are MatMul, Gather and Gemm"),
+                        (["--op_types_to_quantize", "Conv"], "there are MatMul, Gather, Gemm and MoE"),
                         (["--ratios", "w=2", "--quant_method", "rtn"], "is not WEIGHT=RATIO"),
                         (["--ratios", "w=0.5"], "needs --quant_method rtn"),
                         (["--quant_axes", "MatMul:1"], "blocks of MatMul lie along axis 0"),
@@ -331,7 +331,7 @@ def test_says_what_stays_float(tmp_path):
     path, out = tmp_path / "m.onnx", tmp_path / "out.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), path)
     done = onq("nbits", "-i", path, "-o", out)
-    assert "the largest is 'table', 8.2 kB, of Gather (not in op_types_to_quantize)" in done.stdout, done.stdout
+    assert "8.2 kB of Gather (not in op_types_to_quantize): 'table'" in done.stdout, done.stdout
     assert "4 other operators: 4 left float" in done.stdout and done.stdout.count("left float") == 2
     told = json.loads(onq("nbits", "-i", path, "-o", out, "--json").stdout)["left_float"]
     assert told["bytes"] == 8192 and told["largest"] == "table" and 0.5 < told["share_of_file"] < 1

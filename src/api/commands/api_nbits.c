@@ -130,8 +130,7 @@ static const oq_opt_group nbits_own = OQ_GROUP("Quantization", nbits_rows);
 
 static const onq_option_info nbits_select[] = {
     OQ_ROW_OP_TYPES(
-        "",
-        "Operator types to quantize: MatMul (the default), Gather, Gemm, MoE, or all of them."),
+        "", "Operator types to quantize: MatMul (the default), Gather, Gemm, MoE, or all of them."),
     OQ_LIST("nodes_to_include", 0, "", "NODE",
             "Also quantize these nodes, whatever their operator type. A name, or a pattern "
             "re:REGEX."),
@@ -209,9 +208,10 @@ static onq_code check_op_types(const run *r, onq_error *err) {
     const oq_str *v = oq_opt_list(r->q.job->opts, "op_types_to_quantize", &n);
     for (size_t i = 0; i < n; i++)
         if (!oq_nb_knows(v[i]) && !oq_opt_same(v[i], OQ_S("all")))
-            return oq_fail(err, ONQ_E_OPTION,
-                           "--op_types_to_quantize: '%.*s' (there are MatMul, Gather, Gemm and MoE)",
-                           OQ_STR(v[i]));
+            return oq_fail(
+                err, ONQ_E_OPTION,
+                "--op_types_to_quantize: '%.*s' (there are MatMul, Gather, Gemm and MoE)",
+                OQ_STR(v[i]));
     return ONQ_OK;
 }
 
@@ -584,9 +584,9 @@ static onq_code run_bnb4(oq_job *job, onq_error *err) {
 }
 
 const oq_command oq_command_nbits = {
-    .info = {"nbits", "", "quantize weights to 2, 4 or 8 bits",
+    .info = {"nbits", "", "quantize weights to 2, 3, 4 or 8 bits",
              "Weight-only quantization: constant weights of MatMul, and of Gather and Gemm if "
-             "they are listed, become integers of 2, 4 or 8 bits with a scale for every block; "
+             "they are listed, become integers of 2, 3, 4 or 8 bits with a scale for every block; "
              "everything else stays float. This is matmul_nbits_quantizer of "
              "onnxruntime.quantization. Only --quant_method gptq and awq, and --target_bits "
              "with --data, need samples and ONNX Runtime. Models may be larger than memory, except "

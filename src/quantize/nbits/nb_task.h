@@ -1,5 +1,5 @@
 /*
- * nb_task.h — one weight to be quantized to 2, 4 or 8 bits, and the methods that can do it.
+ * nb_task.h — one weight to be quantized to 2, 3, 4 or 8 bits, and the methods that can do it.
  *
  * A weight is a matrix of K rows (what a MatMul sums over) and N columns, or a batch of such
  * matrices. A block is `block` elements of one column, the last one may be shorter; it has one

@@ -1,5 +1,5 @@
 /*
- * nbits.h — weight-only quantization: constant weights become integers of 2, 4 or 8 bits, the rest
+ * nbits.h — weight-only quantization: constant weights become integers of 2, 3, 4 or 8 bits, the rest
  * of the model stays float. The reference's matmul_nbits_quantizer.
  *
  *     MatMul   MatMulNBits (QOperator), or DequantizeLinear with blocks and MatMul (QDQ)
@@ -72,7 +72,7 @@ typedef struct oq_nb_config {
     oq_map node_map; /* name -> index in nodes */
     OQ_VEC(oq_nb_ratio) ratios;
     OQ_VEC(oq_nb_share) shares;
-    oq_map share_map; /* name of a weight -> index in shares */
+    oq_map share_map;            /* name of a weight -> index in shares */
     OQ_VEC(const float *) means; /* awq: mean squares of the inputs that weights meet */
     oq_map mean_map;             /* name of a weight -> index in means */
     struct oq_nb_import *import; /* --weights (nb_import.h); or NULL */
@@ -151,7 +151,7 @@ typedef struct oq_nb_budget {
     const char *uniform; /* the same bits for all, which the result is no worse than; NULL: none */
 } oq_nb_budget;
 
-/* Gives every weight 2, 4 or 8 bits or leaves it float, so that the sum of what noise does is least
+/* Gives every weight 2, 3, 4 or 8 bits or leaves it float, so that the sum of what noise does is least
  * within the budget; fills c->shares. Where the budget is enough to give all weights the same bits,
  * none has more noise than it would have with them, unless samples say that it does no harm.
  * ONQ_E_OPTION when the target is too low for any choice. */

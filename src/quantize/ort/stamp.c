@@ -54,7 +54,8 @@ static onq_code check_scale(oq_model *m, const oq_index *ix, const oq_node *n, o
     size_t count;
     /* Those that are made when they are written are checked then; those of blocks may be
      * negative. */
-    if (t == NULL || oq_attr_int(n, "block_size", 0) != 0 || !oq_dtype_is_float(t->data_type.v) || t->raw_data.producer != NULL)
+    if (t == NULL || oq_attr_int(n, "block_size", 0) != 0 || !oq_dtype_is_float(t->data_type.v) ||
+        t->raw_data.producer != NULL)
         return ONQ_OK;
     OQ_TRY(oq_tensor_floats(m, t, a, &v, &count, err));
     for (size_t i = 0; i < count; i++)

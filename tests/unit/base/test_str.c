@@ -1,6 +1,7 @@
 /*
  * test_str.c — text views and the growable text buffer.
  */
+#include "base/os.h"
 #include "base/str.h"
 
 #include "base/err.h"
