@@ -73,8 +73,10 @@ static bool has_room(void *ctx, uint64_t at) {
     const filling *f = ctx;
     const oq_trials *t = f->t;
     (void)at;
-    return t->all.n == 0 || (t->all.n == 1 && !t->steps.v[t->steps.n - 1].sample.last) ||
-           t->arena.used < f->memory;
+    const bool whole = t->all.n > 0 && t->steps.v[t->steps.n - 1].sample.last;
+    if (t->until > 0 && whole && t->all.n >= OQ_TRIALS_MIN && oq_seconds() > t->until)
+        return false;
+    return t->all.n == 0 || (t->all.n == 1 && !whole) || t->arena.used < f->memory;
 }
 
 static onq_code run_float(void *ctx, const oq_turn *turn, onq_error *err) {

@@ -30,7 +30,8 @@ typedef struct oq_trials {
     OQ_VEC(oq_trial_step) steps; /* of all of them, one after the other */
     const oq_walker *walker;     /* the float model's, if it has states; borrowed. NULL: none */
     size_t n_outputs;
-    uint64_t left_out; /* samples that did not fit */
+    double until;      /* when filling ends (oq_seconds); 0: it takes all samples */
+    uint64_t left_out; /* samples that did not fit, or for which there was no time */
     const oq_meaning *meaning;
     oq_margins margins; /* of the output that holds classes */
     double signal;      /* mean square of that output, or of the first, before its link; NaN: it is
@@ -41,7 +42,8 @@ typedef struct oq_trials {
 void oq_trials_init(oq_trials *t, const onq_allocator *alloc, const oq_meaning *meaning);
 void oq_trials_release(oq_trials *t);
 /* Runs the float model over the source and keeps samples and outputs of at most `memory` bytes, but
- * of one sample at least. */
+ * of one sample at least; after `until`, of OQ_TRIALS_MIN at least. */
+#define OQ_TRIALS_MIN 4
 onq_code oq_trials_fill(oq_trials *t, oq_source *source, oq_session *flt, uint64_t memory,
                         onq_error *err);
 /* Divides them into folds (divide.h). In the arena of the trials. */

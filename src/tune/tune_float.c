@@ -158,10 +158,10 @@ onq_code oq_tune_floats(oq_tune *t, onq_error *err) {
     OQ_TRY(oq_tune_session(t, t->model, t->n_threads, &t->beside, err));
     OQ_TRY(oq_tune_add_model(t, &given, &flt, err));
     t->max_float_units = SIZE_MAX;
-    const onq_code rc = try_prepared(t, &best, err);
+    const onq_code rc = has_time(t) ? try_prepared(t, &best, err) : ONQ_OK;
     t->max_float_units = most;
     OQ_TRY(rc);
-    if (best == NULL && !t->stopped)
+    if (best == NULL && !t->stopped && has_time(t))
         oq_warn(t->env, "the model is taken as it is: preparing failed: %.300s",
                 t->all.v[t->all.n - 1]->why_not != NULL ? t->all.v[t->all.n - 1]->why_not : "");
     return oq_tune_set_base(t, best, err);

@@ -143,7 +143,7 @@ static const struct {
 } weights[] = {
     {"weights of 8 bits", "8", NULL},
     {"weights of 4 bits", "4", NULL},
-    {"weights of 4 bits, k_quant", "4", "k_quant"},
+    {"weights of 4 bits, hqq", "4", "hqq"},
 };
 
 static onq_code try_nbits(oq_tune *t, onq_error *err) {

@@ -24,6 +24,7 @@
     ROW("accuracy", OQ_PREFER_ACCURACY)
 
 #define SEARCH_PART 0.97 /* of --time_limit; what is left writes the answer */
+#define FLOAT_PART  0.25 /* of it: float's runs over the samples, if these are many */
 #define PLENTY      128  /* samples: one split does */
 #define FEW         8    /* samples: halves of them calibrate badly */
 #define PARTS       4
@@ -263,13 +264,15 @@ static onq_code fill_sets(oq_auto *a, oq_session *flt, onq_error *err) {
                        "--hold_out is for other commands; auto divides the "
                        "samples itself (--eval_data)");
     OQ_TRY(find_sample_options(a, err));
+    if (a->tune.deadline > 0 && !oq_opt_is_set(a->job->opts, "labels"))
+        a->choose.until = a->tune.begin + FLOAT_PART * (a->tune.deadline - a->tune.begin);
     OQ_TRY(fill(a, &o, flt, &a->choose, eval_data ? memory - memory / 4 : memory, err));
     OQ_TRY(fill_report(a, &o, flt, memory / 4, err));
     if (a->choose.left_out > 0)
-        oq_warn(a->job->env, "%llu of %llu %s do not fit in --memory and are not used to choose",
+        oq_warn(a->job->env, "%llu of %llu %s do not fit in --memory%s and are not used to choose",
                 (unsigned long long)a->choose.left_out,
                 (unsigned long long)(a->choose.left_out + a->choose.all.n),
-                oq_trials_word(&a->choose));
+                oq_trials_word(&a->choose), a->choose.until > 0 ? " or --time_limit" : "");
     OQ_TRY(divide(a, err));
     return read_labels(a, err);
 }

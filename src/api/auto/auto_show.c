@@ -440,7 +440,11 @@ void oq_auto_text(const oq_auto *a) {
     target_text(a, b);
     candidates_text(a, b);
     verdict_text(a, b);
-    if (!a->reached && a->nearest == NULL && a->chosen->exact)
+    if (!a->reached && a->nearest == NULL && a->chosen->exact && a->tune.stopped)
+        oq_alert(a->job->env,
+                 "no integer model could be tried within --time_limit: the model stays "
+                 "float (a larger --time_limit, fewer samples by --limit)");
+    else if (!a->reached && a->nearest == NULL && a->chosen->exact)
         oq_alert(a->job->env, "nothing could be quantized: the model stays float");
     else if (!a->reached && a->chosen->exact)
         oq_alert(a->job->env, "no candidate reaches the target: the model stays float");

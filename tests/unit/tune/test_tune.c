@@ -220,6 +220,28 @@ static void rig_end(rig *r) {
     bm_end(&r->b);
 }
 
+/* Samples for which there is no time are left out, but not all of them. */
+static void filling_ends(void **state) {
+    rig r;
+    oq_source *source = NULL;
+    oq_session *flt = NULL;
+    oq_trials few;
+    rig_begin_with(&r, *state, false);
+    const oq_source_options so = {.spec = "random:8:1", .model = r.b.m};
+    const oq_session_options o = {.model = r.b.m};
+    oq_trials_init(&few, oq_alloc_default(), &r.meaning);
+    few.until = oq_seconds() - 1;
+    assert_ok(oq_source_open(r.b.env, &so, &source, &r.err), r.err);
+    assert_ok(oq_session_open(&r.engine.base, &o, &flt, &r.err), r.err);
+    assert_ok(oq_trials_fill(&few, source, flt, 1 << 20, &r.err), r.err);
+    assert_in_range(few.all.n, OQ_TRIALS_MIN, 7); /* several may be on their way */
+    assert_int_equal(few.all.n + few.left_out, 8);
+    oq_trials_release(&few);
+    oq_session_close(flt);
+    oq_source_close(source);
+    rig_end(&r);
+}
+
 static void want_sqnr(rig *r, double db) {
     const oq_target target = {OQ_METRIC_SQNR, db};
     assert_true(OQ_PUSH(&r->arena, &r->t.targets, target));
@@ -260,7 +282,7 @@ static void order(void **state) {
         "dynamic",
         "weights of 8 bits",
         "weights of 4 bits",
-        "weights of 4 bits, k_quant",
+        "weights of 4 bits, hqq",
         "weights in float16",
         "float16",
         "op_set all",
@@ -739,6 +761,7 @@ static void float_units(void **state) {
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
     const struct CMUnitTest tests[] = {
+        TEST(filling_ends),
         TEST(order),
         TEST(refinements),
         TEST(ends_what_is_lost),
