@@ -128,3 +128,26 @@ def test_the_diagnosis_looks_into_bodies(tmp_path):
     first = got["diagnosis"]["causes"][0]
     assert first["cause"] == "parameters" and "good_w" in first["text"], first
     assert "--enable_subgraph" in got["diagnosis"]["command"]
+
+
+def test_a_branch_reads_a_copy_of_what_is_quantized_outside(tmp_path):
+    """Quantized anew, the copy would be a pair that ONNX Runtime 1.31.1 ends the process over when it optimises."""
+    rng = np.random.default_rng(5)
+    nodes, inits = [], []
+    nodes.append(helper.make_node("Identity", [layer(nodes, inits, "first", "x", rng)], ["outer"], "copy"))
+    branches = {}
+    for word in ("then", "else"):
+        inner, weights = [], []
+        y = layer(inner, weights, word, "outer", rng)
+        branches[f"{word}_branch"] = helper.make_graph(inner, word, [], [info(y, FLOAT, [4, N])], weights)
+    inits.append(numpy_helper.from_array(np.float32(1.9), "least"))
+    nodes += [helper.make_node("ReduceMax", ["x"], ["top"], "top", keepdims=0), helper.make_node("Greater", ["top", "least"], ["cond"], "greater"),
+              helper.make_node("If", ["cond"], ["z"], "choice", **branches)]
+    graph = helper.make_graph(nodes, "g", [info("x", FLOAT, [4, N])], [info("z", FLOAT, [4, N])], inits)
+    path, out = tmp_path / "m.onnx", tmp_path / "q.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    np.savez(tmp_path / "data.npz", x=rng.standard_normal((6, 4, N)).astype(np.float32))
+    common.onq("static", "-i", path, "-o", out, "--data", tmp_path / "data.npz", "--quant_format", "qoperator", "--enable_subgraph")
+    inner = [n.op_type for n in onnx.load(out).graph.node if n.op_type == "If" for a in n.attribute for n in a.g.node]
+    assert inner.count("QLinearMatMul") == 2 and "QuantizeLinear" not in inner
+    assert figure(path, out, tmp_path) > 25

@@ -211,6 +211,21 @@ static oq_qo *owner_of(oq_qo *q, oq_str name) {
     return q;
 }
 
+/* What an inner graph finds of a tensor around it. A copy of a quantized tensor is that tensor:
+ * quantized anew it would be a DequantizeLinear and a QuantizeLinear, which ONNX Runtime cannot
+ * remove where an inner graph reads the second (it ends the process). */
+static oq_qo_value *value_around(const oq_qo *q, const oq_qo *owner, oq_str name) {
+    oq_qo_value *v = oq_qo_value_of(owner, name);
+    while (v == NULL && owner != q && oq_qo_is_static(q)) {
+        const oq_node *n = oq_index_producer(&owner->index, name);
+        if (!oq_node_is(n, "Identity") && !oq_node_is(n, "Dropout"))
+            return NULL;
+        name = oq_node_input(n, 0);
+        v = oq_qo_value_of(owner, name);
+    }
+    return v;
+}
+
 /* True if the node would get a float16 scale, which it does not take. */
 static bool is_refused(const oq_qo *q, const oq_node *n, int32_t type) {
     return oq_qo_is_static(q) && oq_qo_scale_type(q, type) == OQ_FLOAT16 &&
@@ -233,7 +248,7 @@ bool oq_qo_can(oq_qo *q, const oq_node *n, size_t slot, const oq_qo_how *how) {
     oq_tensor *init = owner != NULL ? oq_qo_init(owner, name) : NULL;
     const oq_qo_value *there = oq_qo_value_of(q, name);
     if (there == NULL && owner != NULL)
-        there = oq_qo_value_of(owner, name);
+        there = value_around(q, owner, name);
     q->why = NULL;
     if (there != NULL) {
         if (is_refused(q, n, (int32_t)there->real))
@@ -523,7 +538,7 @@ onq_code oq_qo_input(oq_qo *q, const oq_node *n, size_t slot, const oq_qo_how *h
     oq_qo *owner = owner_of(q, name);
     if (owner == NULL)
         return oq_fail(err, ONQ_E_INTERNAL, "tensor '%.*s' is not known", OQ_STR(name));
-    *out = oq_qo_value_of(owner, name);
+    *out = value_around(q, owner, name);
     if (fits(q, *out, how))
         return ONQ_OK;
     oq_tensor *t = oq_qo_init(owner, name);
