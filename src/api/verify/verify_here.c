@@ -283,7 +283,7 @@ static void add_nodes(const here *h, const remedy *r, bool option, oq_buf *out) 
 
 static void say_remedy(const here *h, const remedy *r, const oq_runtime *runtime,
                        const oq_runtime_fitted *f, oq_jw *w) {
-    const char *input = oq_job_input(h->job), *truth = oq_opt_str(h->job->opts, "float_model");
+    const char *input = oq_job_input(h->job), *flt = oq_opt_str(h->job->opts, "float_model");
     OQ_SCRATCH_BUF(text, &h->job->env->alloc);
     if (f->opset != f->opset_was)
         oq_buf_addf(&text, "opset %lld instead of %lld, ", (long long)f->opset,
@@ -297,9 +297,7 @@ static void say_remedy(const here *h, const remedy *r, const oq_runtime *runtime
     oq_jw_str(w, "helps", (oq_str){text.p, text.n >= 2 ? text.n - 2 : 0});
     text.n = 0;
     oq_buf_addf(&text, "onq %s -i ", r->type.n > 0 ? "static" : "convert");
-    oq_buf_add_word(&text, oq_str_of(r->type.n == 0  ? input
-                                     : truth != NULL ? truth
-                                                     : "FLOAT.onnx"));
+    oq_buf_add_word(&text, oq_str_of(r->type.n == 0 ? input : flt != NULL ? flt : "FLOAT.onnx"));
     oq_buf_adds(&text, " -o OUT.onnx");
     if (r->to != NULL)
         oq_buf_addf(&text, " --to %s", r->to);
