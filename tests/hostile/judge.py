@@ -267,6 +267,8 @@ class Judge:
     @staticmethod
     def must_do(case, name):
         """Commands that have a use for the network that the sound cases are."""
+        if name == "kvcache":  # it is for decoders, and says so
+            return False
         if case.slot != "model":
             return True
         if name == "auto" and case.name == "trained":  # it refuses what is quantized already
