@@ -56,8 +56,8 @@ def speed(model, data, tmp):
     for k, what in enumerate(("wall", "CPU")):
         budgets.check(f"MinMax, 32 texts of 64 steps, {what}", middle["minmax"][k] / middle["bare loop"][k], 1.3,
                       "x bare loop")
-        # Two passes: every step runs twice.
-        budgets.check(f"Entropy, 32 texts of 64 steps, {what}", middle["entropy"][k] / middle["bare loop"][k], 2.6,
+        # Every step runs twice, and the second pass counts histograms.
+        budgets.check(f"Entropy, 32 texts of 64 steps, {what}", middle["entropy"][k] / middle["bare loop"][k], 3.0,
                       "x bare loop")
 
 
