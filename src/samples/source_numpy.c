@@ -3,7 +3,8 @@
  *
  * A *set* is one array for each input: the members of an .npz file by name, or the .npy files. In a
  * set each array is one sample, or each has one axis more than its input and holds samples along
- * the first. Samples are read one by one through streams, so that memory does not grow with their
+ * the first. With steps along an axis, an array of several sequences may also leave that axis out:
+ * it then holds one value for all steps of each sequence. Samples are read one by one through streams, so that memory does not grow with their
  * number; an array in Fortran order that holds several is the exception: its samples are scattered
  * all over it.
  */
@@ -12,6 +13,7 @@
 #include "samples/files/npy.h"
 #include "samples/files/zip.h"
 
+#include <assert.h>
 #include <inttypes.h>
 
 typedef struct array {
@@ -78,21 +80,17 @@ static onq_code read_header(array *x, oq_arena *a, onq_error *err) {
     return ONQ_OK;
 }
 
-/* How the array divides into samples; checked against the input before any element is read. */
-static onq_code set_shape(numpy_reader *r, array *x, size_t input, oq_arena *a, onq_error *err) {
-    const oq_io *want = &r->inputs.v[input];
-    const size_t own = want->rank + (r->o->has_steps_axis ? 1 : 0); /* axes of one sample at most */
-    x->dtype = oq_npy_dtype(&x->h, want->dtype);
-    if (x->dtype == OQ_UNDEFINED)
-        return oq_fail(err, ONQ_E_UNSUPPORTED,
-                       "elements of numpy kind '%c' with %" PRIu64 " bytes are not supported",
-                       x->h.kind, x->h.item);
-    x->many = want->has_shape && x->h.rank == own + 1;
-    x->n_samples = x->many ? (uint64_t)x->h.dims[0] : 1;
-    x->rank = x->h.rank - (x->many ? 1 : 0);
+/* Divides the array into samples, along its first axis if there are many. The shape of a sample is
+ * checked against the input before any element is read. */
+static onq_code divide(const numpy_reader *r, array *x, size_t input, bool many, oq_arena *a,
+                       onq_error *err) {
+    assert(!many || x->h.rank > 0);
+    x->many = many;
+    x->n_samples = many ? (uint64_t)x->h.dims[0] : 1;
+    x->rank = x->h.rank - (many ? 1 : 0);
     int64_t *dims = OQ_NEW_ARRAY(a, int64_t, x->rank + 1);
     OQ_TRY_ALLOC(dims != NULL, err);
-    memcpy(dims, x->h.dims + (x->many ? 1 : 0), x->rank * sizeof *dims);
+    memcpy(dims, x->h.dims + (many ? 1 : 0), x->rank * sizeof *dims);
     x->dims = dims;
     x->count = 1;
     for (size_t i = 0; i < x->rank; i++)
@@ -108,6 +106,18 @@ static onq_code set_shape(numpy_reader *r, array *x, size_t input, oq_arena *a, 
                             .dims = x->dims,
                             .count = x->count};
     return oq_input_check(r->o, &shape, &r->inputs, input, &r->env->alloc, err);
+}
+
+/* Type and shape of the array as they are if it stood alone; agree() looks at all of a set. */
+static onq_code set_shape(numpy_reader *r, array *x, size_t input, oq_arena *a, onq_error *err) {
+    const oq_io *want = &r->inputs.v[input];
+    const size_t own = want->rank + (r->o->has_steps_axis ? 1 : 0); /* axes of one sample at most */
+    x->dtype = oq_npy_dtype(&x->h, want->dtype);
+    if (x->dtype == OQ_UNDEFINED)
+        return oq_fail(err, ONQ_E_UNSUPPORTED,
+                       "elements of numpy kind '%c' with %" PRIu64 " bytes are not supported",
+                       x->h.kind, x->h.item);
+    return divide(r, x, input, want->has_shape && x->h.rank == own + 1, a, err);
 }
 
 static onq_code open_array(numpy_reader *r, set *s, size_t i, oq_bytes *bytes, onq_error *err) {
@@ -285,23 +295,33 @@ static onq_code open_npy_arrays(numpy_reader *r, onq_error *err) {
     return ONQ_OK;
 }
 
+/* Among arrays of many sequences, an array with one axis more than its input has one value for all
+ * steps of each sequence; alone it would hold the steps of one. */
+static onq_code divide_among_many(numpy_reader *r, size_t first, size_t i, onq_error *err) {
+    set *s = &r->set;
+    const oq_io *want = &r->inputs.v[i], *other = &r->inputs.v[first];
+    if (r->o->has_steps_axis && want->has_shape && s->arrays[i].h.rank == want->rank + 1)
+        return divide(r, &s->arrays[i], i, true, &s->arena, err);
+    return oq_fail(err, ONQ_E_INVALID,
+                   "array '%.*s' has an axis for %" PRIu64
+                   " samples, '%.*s' has none: give '%.*s' a first axis of %" PRIu64 " as well",
+                   OQ_STR(other->name), s->n_samples, OQ_STR(want->name), OQ_STR(want->name),
+                   s->n_samples);
+}
+
 /* All arrays hold one sample, or all the same number of them. */
 static onq_code agree(numpy_reader *r, onq_error *err) {
     set *s = &r->set;
     size_t first = 0;
-    while (first < r->inputs.n && s->arrays[first].absent)
+    while (first < r->inputs.n && !s->arrays[first].many)
         first++;
-    s->n_samples = first < r->inputs.n ? s->arrays[first].n_samples : 1;
-    s->many = first < r->inputs.n && s->arrays[first].many;
-    for (size_t i = first + 1; i < r->inputs.n; i++) {
+    s->many = first < r->inputs.n;
+    s->n_samples = s->many ? s->arrays[first].n_samples : 1;
+    for (size_t i = 0; s->many && i < r->inputs.n; i++) {
         if (s->arrays[i].absent)
             continue;
-        if (s->arrays[i].many != s->many)
-            return oq_fail(
-                err, ONQ_E_INVALID,
-                "array '%.*s' has an axis for samples, '%.*s' has none: all or none must",
-                OQ_STR(r->inputs.v[s->many ? first : i].name),
-                OQ_STR(r->inputs.v[s->many ? i : first].name));
+        if (!s->arrays[i].many)
+            OQ_TRY(divide_among_many(r, first, i, err));
         if (s->arrays[i].n_samples != s->n_samples)
             return oq_fail(err, ONQ_E_INVALID,
                            "array '%.*s' has %" PRIu64 " samples, '%.*s' has %" PRIu64,

@@ -664,5 +664,33 @@ def test_types_that_differ(tmp_path):
     assert r.returncode == 2 and "output 'sN' is DOUBLE[n], and input 's' takes FLOAT[4]" in r.stderr
 
 
+def rated(path):
+    """Steps that are multiplied by a rate, which has no axis for steps."""
+    h, T = onnx.helper, onnx.TensorProto
+    nodes = [h.make_node("Mul", ["x", "rate"], ["scaled"]), h.make_node("Add", ["scaled", "s"], ["sN"]),
+             h.make_node("Identity", ["sN"], ["y"])]
+    graph = h.make_graph(nodes, "g", [h.make_tensor_value_info("x", T.FLOAT, [2]),
+                                      h.make_tensor_value_info("rate", T.FLOAT, []),
+                                      h.make_tensor_value_info("s", T.FLOAT, [2])],
+                         [h.make_tensor_value_info("y", T.FLOAT, [2]), h.make_tensor_value_info("sN", T.FLOAT, [2])])
+    onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid("", 17)], ir_version=9), path)
+    return path
+
+
+def test_one_value_for_all_steps_of_a_sequence(tmp_path):
+    """Several sequences in one file: an array that leaves out the axis of steps has one value a sequence."""
+    model, x = rated(tmp_path / "m.onnx"), np.ones((2, 3, 2), np.float32)
+    run = ["run", model, "--data", tmp_path / "x.npz", "--steps_axis", 0, "--carry", "sN=s", "--json"]
+    for rate in (np.array([2, 5], np.float32), np.array([[2, 2, 2], [5, 5, 5]], np.float32)):
+        np.savez(tmp_path / "x.npz", x=x, rate=rate)
+        found = json.loads(onq(*run).stdout)["samples"]
+        assert [v["max"] for s in found for v in s["outputs"] if v["name"] == "y"] == [2, 4, 6, 5, 10, 15]
+    for rate, said in ((np.float32(2), "'rate' has none: give 'rate' a first axis of 2 as well"),
+                       (np.ones(3, np.float32), "array 'rate' has 3 samples, 'x' has 2")):
+        np.savez(tmp_path / "x.npz", x=x, rate=rate)
+        r = onq(*run, check=False)
+        assert r.returncode in (1, 2) and said in r.stderr and len(r.stderr.splitlines()) == 1
+
+
 def test_methods_are_known():
     assert {m for m, _ in CASES} <= set(METHODS)
