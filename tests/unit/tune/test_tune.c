@@ -98,6 +98,23 @@ static double quality(const rig *r, const char *text) {
     return noise;
 }
 
+/* Its text without the backslashes that stand before quotes in a command of Windows: heap. */
+static char *text_of(const oq_recipe *recipe) {
+    oq_buf text;
+    size_t n = 0;
+    oq_buf_init(&text, oq_alloc_default());
+    oq_recipe_text(recipe, "IN", "OUT", &text);
+    oq_buf_addc(&text, '\0');
+    assert_false(text.failed);
+    char *plain = strdup(text.p);
+    oq_buf_release(&text);
+    for (const char *p = plain; *p != '\0'; p++)
+        if (*p != '\\')
+            plain[n++] = *p;
+    plain[n] = '\0';
+    return plain;
+}
+
 static bool is_of(const oq_division *d, const oq_fold *fold) {
     for (size_t i = 0; i < d->n; i++)
         if (&d->folds[i] == fold)
@@ -109,14 +126,9 @@ static onq_code make(void *ctx, const oq_recipe *recipe, const oq_fold *fold, co
                      uint64_t *size, onq_error *err) {
     rig *r = ctx;
     const bool again = is_of(&r->again, fold);
-    oq_buf text;
     char name[32];
-    oq_buf_init(&text, oq_alloc_default());
-    oq_recipe_text(recipe, "IN", "OUT", &text);
-    oq_buf_addc(&text, '\0');
-    assert_true(!text.failed && r->n_made < MOST_CALLS);
-    r->made[r->n_made++] = strdup(text.p);
-    oq_buf_release(&text);
+    assert_true(r->n_made < MOST_CALLS);
+    r->made[r->n_made++] = text_of(recipe);
     const char *said = r->made[r->n_made - 1];
     if (r->fails != NULL && strstr(said, r->fails) != NULL)
         return oq_fail(err, r->failure, "there is no kernel for it");
@@ -137,21 +149,18 @@ static onq_code make(void *ctx, const oq_recipe *recipe, const oq_fold *fold, co
  * longer. */
 static double fake_clock(void *ctx, const oq_candidate *c) {
     const rig *r = ctx;
-    oq_buf text;
     double ms = 10;
     if (c->exact || c->recipe.command == NULL || c->recipe.prepares)
         return ms;
-    oq_buf_init(&text, oq_alloc_default());
-    oq_recipe_text(&c->recipe, "IN", "OUT", &text);
-    oq_buf_addc(&text, '\0');
-    ms = strstr(text.p, "noout") != NULL ? 5.5 : strstr(text.p, "pays") != NULL ? 5 : 6;
-    ms += strstr(text.p, "double_activations") != NULL ? 3 : 0;
-    ms += 0.5 * (double)count(text.p, "\":\"float");
-    if (r->later != NULL && strstr(text.p, r->later) != NULL)
+    char *text = text_of(&c->recipe);
+    ms = strstr(text, "noout") != NULL ? 5.5 : strstr(text, "pays") != NULL ? 5 : 6;
+    ms += strstr(text, "double_activations") != NULL ? 3 : 0;
+    ms += 0.5 * (double)count(text, "\":\"float");
+    if (r->later != NULL && strstr(text, r->later) != NULL)
         ms += r->later_ms;
-    if (r->slow != NULL && strstr(text.p, r->slow) != NULL)
+    if (r->slow != NULL && strstr(text, r->slow) != NULL)
         ms = 20;
-    oq_buf_release(&text);
+    free(text);
     return ms;
 }
 
