@@ -36,7 +36,7 @@ static int finish_output(struct screen *s, int status) {
     const int failed = fflush(stdout) != 0 || ferror(stdout);
     if (!failed)
         return status;
-    if (errno == EPIPE)
+    if (oq_program_reader_left(errno))
         oq_program_end_by_pipe();
     char text[128];
     snprintf(text, sizeof text, "cannot write to standard output: %s", strerror(errno));

@@ -21,7 +21,9 @@ void oq_program_set_variable(const char *name, const char *value);
 void oq_program_catch(void (*stop)(int number));
 /* Ends the process as that signal does, so that the shell sees it. */
 void oq_program_end_by(int number);
-/* The same for a reader that went away. */
+/* Whether a write to standard output that failed with this errno has lost its reader. */
+bool oq_program_reader_left(int why);
+/* Ends the process as the signal for that does. */
 void oq_program_end_by_pipe(void);
 
 /* Columns of the terminal that standard error goes to; 0: unknown. */

@@ -3,6 +3,7 @@
  */
 #include "base/os_program.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
@@ -43,6 +44,10 @@ void oq_program_catch(void (*stop)(int number)) {
 void oq_program_end_by(int number) {
     signal(number, SIG_DFL);
     raise(number);
+}
+
+bool oq_program_reader_left(int why) {
+    return why == EPIPE;
 }
 
 void oq_program_end_by_pipe(void) {

@@ -6,6 +6,7 @@
 #define WIN32_LEAN_AND_MEAN
 #include <windows.h>
 
+#include <errno.h>
 #include <fcntl.h>
 #include <io.h>
 #include <shellapi.h>
@@ -100,6 +101,12 @@ void oq_program_catch(void (*stop)(int number)) {
 void oq_program_end_by(int number) {
     fflush(NULL);
     exit(128 + number);
+}
+
+/* The C library of Windows knows no error for a pipe that is being closed, and says EINVAL. */
+bool oq_program_reader_left(int why) {
+    return why == EPIPE ||
+           (why == EINVAL && GetFileType(GetStdHandle(STD_OUTPUT_HANDLE)) == FILE_TYPE_PIPE);
 }
 
 void oq_program_end_by_pipe(void) {
