@@ -41,6 +41,7 @@ import onnx
 import causes_fifth
 import causes_first
 import causes_held
+import causes_sixth
 from causes_kit import ONQ, onq, sqnr
 
 RIGHT = 0.9
@@ -48,7 +49,8 @@ GAIN = 0.6
 LEAST_MACS = 0.4
 
 SETS = {"first": causes_first.CASES, "first_real": causes_first.REAL, "second": causes_held.SECOND,
-        "third": causes_held.THIRD, "fourth": causes_held.FOURTH, "fifth": causes_fifth.FIFTH, "real": causes_held.REAL, "field": causes_held.FIELD_CASES}
+        "third": causes_held.THIRD, "fourth": causes_held.FOURTH, "fifth": causes_fifth.FIFTH, "sixth": causes_sixth.SIXTH,
+        "real": causes_held.REAL, "field": causes_held.FIELD_CASES}
 
 
 # ---- the best remedy that a menu has ----
