@@ -31,11 +31,14 @@ static onq_code quantize(oq_model *m, oq_qrun *r, oq_ranges *ranges, oq_plan *pl
     oq_shapes *shapes = NULL;
     int64_t target;
     const char *why;
-    OQ_TRY(oq_opset_needed(m, r, NULL, OQ_QMODE_QDQ, &target, &why, err));
+    OQ_TRY(oq_shapes_infer(m, NULL, &shapes, err));
+    onq_code rc = oq_opset_needed(m, shapes, r, NULL, OQ_QMODE_QDQ, &target, &why, err);
+    oq_shapes_free(shapes);
+    OQ_TRY(rc);
     OQ_TRY(oq_opset_raise(m, target, why, true, err));
     OQ_TRY(oq_shapes_infer(m, NULL, &shapes, err));
     const oq_qdq_job job = {.model = m, .run = r, .ranges = ranges, .shapes = shapes, .plan = plan};
-    onq_code rc = oq_shapes_write(shapes, m, err);
+    rc = oq_shapes_write(shapes, m, err);
     if (rc == ONQ_OK)
         rc = oq_walk_graphs(m->proto->graph, add_ranges, ranges, err);
     if (rc == ONQ_OK)

@@ -28,7 +28,7 @@ static onq_code quantize(oq_model *m, oq_qrun *r, oq_ranges *ranges, oq_plan *pl
     int64_t target;
     const char *why;
     oq_shapes *shapes = NULL;
-    OQ_TRY(oq_opset_needed(m, r, NULL, OQ_QMODE_INTEGER, &target, &why, err));
+    OQ_TRY(oq_opset_needed(m, NULL, r, NULL, OQ_QMODE_INTEGER, &target, &why, err));
     OQ_TRY(oq_opset_raise(m, target, why, true, err));
     OQ_TRY(oq_shapes_infer(m, NULL, &shapes, err));
     const onq_code rc = oq_shapes_write(shapes, m, err);

@@ -76,6 +76,7 @@ static onq_code raise_opset(oq_quant *q, onq_error *err) {
     if (oq_opt_is_set(q->job->opts, "opset")) {
         OQ_TRY(oq_quant_infer(q, err));
         OQ_TRY(oq_model_upgrade(q->model, oq_opt_int(q->job->opts, "opset"), err));
+        q->typed = NULL; /* the types are those of the nodes before */
     }
     if (oq_model_opset(q->model, OQ_S("")) >= 10)
         return ONQ_OK;
@@ -103,7 +104,9 @@ static onq_code report_unused(const run *r, const oq_legacy_params *p, onq_error
 static onq_code quantize(void *ctx, onq_error *err) {
     run *r = ctx;
     const onq_options *o = r->q.job->opts;
+    OQ_TRY(oq_quant_see_types(&r->q, err));
     const oq_legacy_job job = {.model = r->q.model,
+                               .shapes = r->q.shapes,
                                .mode = OQ_CHOSEN(o, "quantization_mode", oq_legacy_mode, MODES),
                                .per_channel = oq_opt_flag(o, "per_channel"),
                                .signed_weights = oq_opt_flag(o, "asymmetric_input_types"),

@@ -85,12 +85,13 @@ onq_code oq_quant_infer(oq_quant *q, onq_error *err) {
 }
 
 onq_code oq_quant_raise(oq_quant *q, unsigned mode, onq_error *err) {
-    assert(q->model != NULL && q->run.config == &q->config);
+    assert(q->shapes != NULL && q->typed == q->model->proto && q->run.config == &q->config);
     int64_t target = 0;
     const char *why = NULL;
     OQ_TRY(mode == OQ_QMODE_INTEGER && !q->config.trained
                ? oq_opset_needed_dynamic(q->model, &q->run, &q->overrides, &target, &why, err)
-               : oq_opset_needed(q->model, &q->run, &q->overrides, mode, &target, &why, err));
+               : oq_opset_needed(q->model, q->shapes, &q->run, &q->overrides, mode, &target, &why,
+                                 err));
     if (target <= oq_model_opset(q->model, OQ_S("")))
         return ONQ_OK;
     OQ_TRY(oq_opset_raise(q->model, target, why, true, err));

@@ -26,7 +26,6 @@ typedef struct pass {
     oq_arena *scratch, *keep;
     oq_index ix;
     oq_fresh names;
-    oq_shapes *shapes;
     int64_t opset;
     oq_map done; /* input or weight -> index in triples */
     OQ_VEC(triple) triples;
@@ -404,7 +403,7 @@ static const char *unwanted(const pass *p, const oq_node *n, oq_tensor **weight)
         return "its weight is not float32";
     if (oq_tensor_is_empty(*weight))
         return OQ_WHY_EMPTY;
-    const int32_t type = oq_shapes_elem_type(p->shapes, NULL, n->input.v[0]);
+    const int32_t type = oq_shapes_elem_type(p->job->shapes, NULL, n->input.v[0]);
     if (type != 0 && type != OQ_FLOAT)
         return "its input is not float32";
     return NULL;
@@ -457,13 +456,13 @@ static onq_code run(pass *p, onq_error *err) {
     OQ_TRY(oq_index_build(&p->ix, p->scratch, p->g, NULL, err));
     OQ_TRY(oq_topo_order(&p->ix, p->scratch, &order, err));
     OQ_TRY(oq_fresh_init(&p->names, p->scratch, p->m, err));
-    OQ_TRY(oq_shapes_infer(p->m, NULL, &p->shapes, err));
     for (size_t i = 0; i < p->g->node.n; i++)
         OQ_TRY(visit(p, p->g->node.v[order[i]], err));
     return p->job->decide_only ? ONQ_OK : edit(p, err);
 }
 
 onq_code oq_legacy_run(const oq_legacy_job *job, onq_error *err) {
+    assert(job->shapes != NULL && job->plan != NULL);
     OQ_SCRATCH(scratch, &job->model->env->alloc);
     pass p = {.job = job,
               .m = job->model,
@@ -473,7 +472,6 @@ onq_code oq_legacy_run(const oq_legacy_job *job, onq_error *err) {
               .opset = oq_model_opset(job->model, OQ_S(""))};
     oq_map_init(&p.done, &scratch);
     const onq_code rc = run(&p, err);
-    oq_shapes_free(p.shapes);
     if (rc == ONQ_OK && !job->decide_only)
         OQ_ASSERT_VALID(job->model);
     return rc;

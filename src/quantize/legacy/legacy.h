@@ -20,6 +20,7 @@
 #include "onnx/model.h"
 #include "quantize/number/qparam.h"
 #include "quantize/plan_read.h"
+#include "shape/shape.h"
 
 typedef enum oq_legacy_mode {
     OQ_LEGACY_INTEGER_STATIC = 0,
@@ -48,7 +49,8 @@ onq_code oq_legacy_read(oq_legacy_params *p, oq_arena *a, const onq_allocator *a
                         const char *path, onq_error *err);
 
 typedef struct oq_legacy_job {
-    oq_model *model; /* opset 10 or more */
+    oq_model *model;         /* opset 10 or more */
+    const oq_shapes *shapes; /* plain inference over the model as it is */
     oq_legacy_mode mode;
     bool per_channel;
     bool signed_weights; /* asymmetric_input_types */

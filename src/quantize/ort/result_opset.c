@@ -149,14 +149,15 @@ static goal by_types(const oq_qconfig *c, const oq_overrides *o, unsigned mode, 
 }
 
 /* What a result of pairs needs beyond that. */
-static onq_code by_pairs(oq_model *m, oq_qrun *r, const oq_overrides *o, goal *g, onq_error *err) {
+static onq_code by_pairs(oq_model *m, const oq_shapes *shapes, oq_qrun *r, const oq_overrides *o,
+                         goal *g, onq_error *err) {
     bool half = false;
     oq_qdq_outlook ahead = {0};
     const bool contrib = oq_qdq_wants_contrib(r->config, o, g->opset);
     OQ_TRY(oq_reach_graphs(m, r->config, see_float16, &half, err));
     const bool by_channel = g->opset < 13 && !contrib && may_have_channels(r, o);
     if (g->opset <= 10 || (g->opset < 19 && half && !contrib) || by_channel)
-        OQ_TRY(oq_qdq_foresee(m, r, o, g->opset, &ahead, err));
+        OQ_TRY(oq_qdq_foresee(m, shapes, r, o, g->opset, &ahead, err));
     if (ahead.needs_11 != NULL)
         want(g, 11, ahead.needs_11);
     if (contrib)
@@ -168,8 +169,8 @@ static onq_code by_pairs(oq_model *m, oq_qrun *r, const oq_overrides *o, goal *g
     return ONQ_OK;
 }
 
-onq_code oq_opset_needed(oq_model *m, oq_qrun *r, const oq_overrides *o, unsigned mode,
-                         int64_t *target, const char **why, onq_error *err) {
+onq_code oq_opset_needed(oq_model *m, const oq_shapes *shapes, oq_qrun *r, const oq_overrides *o,
+                         unsigned mode, int64_t *target, const char **why, onq_error *err) {
     const int64_t now = oq_model_opset(m, OQ_S(""));
     bool upsample = false;
     const char *between_why = NULL;
@@ -185,7 +186,7 @@ onq_code oq_opset_needed(oq_model *m, oq_qrun *r, const oq_overrides *o, unsigne
     if (between_why != NULL)
         want(&g, 11, between_why);
     if (mode == OQ_QMODE_QDQ)
-        OQ_TRY(by_pairs(m, r, o, &g, err));
+        OQ_TRY(by_pairs(m, shapes, r, o, &g, err));
     *target = g.opset;
     *why = g.why;
     return ONQ_OK;
@@ -214,7 +215,7 @@ static onq_code see_inputs(void *ctx, oq_graph *g, onq_error *err) {
 onq_code oq_opset_needed_dynamic(oq_model *m, oq_qrun *r, const oq_overrides *o, int64_t *target,
                                  const char **why, onq_error *err) {
     inputs s = {.run = r};
-    OQ_TRY(oq_opset_needed(m, r, o, OQ_QMODE_INTEGER, target, why, err));
+    OQ_TRY(oq_opset_needed(m, NULL, r, o, OQ_QMODE_INTEGER, target, why, err));
     if (*target >= 11)
         return ONQ_OK;
     OQ_TRY(oq_reach_graphs(m, r->config, see_inputs, &s, err));

@@ -344,13 +344,12 @@ onq_code oq_qdq_run(const oq_qdq_job *job, onq_error *err) {
     return ONQ_OK;
 }
 
-onq_code oq_qdq_foresee(oq_model *m, oq_qrun *r, const oq_overrides *o, int64_t opset,
-                        oq_qdq_outlook *out, onq_error *err) {
+onq_code oq_qdq_foresee(oq_model *m, const oq_shapes *shapes, oq_qrun *r, const oq_overrides *o,
+                        int64_t opset, oq_qdq_outlook *out, onq_error *err) {
     oq_fresh names;
     oq_ranges ranges;
     oq_plan plan;
-    oq_shapes *shapes = NULL;
-    OQ_TRY(oq_shapes_infer(m, NULL, &shapes, err));
+    assert(shapes != NULL && out != NULL);
     OQ_SCRATCH(scratch, &m->env->alloc);
     oq_ranges_init(&ranges, &m->env->alloc, OQ_CAL_MINMAX);
     oq_plan_init(&plan, &scratch);
@@ -373,6 +372,5 @@ onq_code oq_qdq_foresee(oq_model *m, oq_qrun *r, const oq_overrides *o, int64_t 
         rc = oq_qdq_graph(&q, true, err);
     oq_env_silence(m->env, silent);
     oq_ranges_release(&ranges);
-    oq_shapes_free(shapes);
     return rc;
 }

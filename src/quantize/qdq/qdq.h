@@ -48,9 +48,9 @@ typedef struct oq_qdq_job {
 onq_code oq_qdq_run(const oq_qdq_job *job, onq_error *err);
 
 /* Marks as oq_qdq_run would at that opset, with ranges for all tensors, and says what came of it.
- * The model stays as it is. */
-onq_code oq_qdq_foresee(oq_model *m, oq_qrun *r, const oq_overrides *o, int64_t opset,
-                        oq_qdq_outlook *out, onq_error *err);
+ * The model stays as it is; `shapes` are those of the job. */
+onq_code oq_qdq_foresee(oq_model *m, const oq_shapes *shapes, oq_qrun *r, const oq_overrides *o,
+                        int64_t opset, oq_qdq_outlook *out, onq_error *err);
 /* True if all pairs are of com.microsoft, which take 4-bit and 16-bit types at any opset. Overrides
  * on later tensors ask for them where they are met. */
 bool oq_qdq_wants_contrib(const oq_qconfig *c, const oq_overrides *o, int64_t opset);

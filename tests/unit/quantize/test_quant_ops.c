@@ -192,6 +192,7 @@ static onq_code run_legacy(setting *s, onq_error *err) {
                                         "QLinearOps_Static", "QLinearOps_Dynamic"};
     oq_legacy_params params = {.path = "params"};
     oq_legacy_job job = {.model = s->b.m,
+                         .shapes = s->shapes,
                          .per_channel = s->config.per_channel,
                          .inputs = &params,
                          .outputs = &params,
