@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # check-runtimes.sh [VERSION...] — what --for_runtime writes is good in that version of ONNX Runtime, or refused in one line.
 #
-# Without versions: 1.19 1.20 1.22 1.25 1.31. Every command is tried on the bundled model, as it is and at opset 26, and on
+# Without versions: all of tools/wheels.txt. Every command is tried on the bundled model, as it is and at opset 26, and on
 # the models of ../shared/models or $ONQ_MODELS that are there. `make check-runtimes` fetches the runtimes and runs this.
 set -u
 cd -- "$(dirname -- "$0")/.." || exit 1
@@ -51,7 +51,8 @@ convert
 END
 }
 
-[ $# -gt 0 ] || set -- 1.19 1.20 1.22 1.25 1.31
+# shellcheck disable=SC2046  # a word a version
+[ $# -gt 0 ] || set -- $(awk '$1 == "onnxruntime" { split($2, v, "."); print v[1] "." v[2] }' tools/wheels.txt | sort -uV)
 "$onq" preprocess -i examples/digits_cnn/model.onnx -o "$work/opset26.onnx" --optimizer none --opset 26 --no_verify >/dev/null 2>&1 || exit 1
 for version in "$@"; do
     library=$(find -L build/runtimes -name "libonnxruntime.so.$version.*" 2>/dev/null | head -n 1)
