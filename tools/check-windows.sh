@@ -248,7 +248,7 @@ END
 
 part_console() {
     if WINEDEBUG=-all WINEDLLOVERRIDES="mscoree,mshtml=" timeout 600 python3 tests/windows/console.py "${WINE:-/usr/lib/wine/wine64}" \
-        "$root/build/windows/onq.exe" "$root/examples/digits_cnn/model.onnx" "$root/examples/digits_cnn" >"$work/said" 2>&1; then
+        "$root/build/windows/onq.exe" "$root/examples/digits_cnn/model.onnx" >"$work/said" 2>&1; then
         good
     else
         bad "a console" "$work/said"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""console.py WINE PROGRAM MODEL DATA — onq in a console of Windows, which wine makes of a terminal.
+"""console.py WINE PROGRAM MODEL — onq in a console of Windows, which wine makes of a terminal.
 
 Letters of several bytes arrive whole, progress keeps to the width, and Ctrl-C ends a job with status 130 and leaves nothing.
 Prints what is wrong; exits 1 if anything is."""
@@ -48,14 +48,14 @@ def plain(got):
     return re.sub(r"\x1b(\[[?0-9;]*[A-Za-z]|\][^\x07]*\x07)", "", re.sub(r"\x1b\[\d*C", " ", got.decode("utf-8", "replace")))
 
 
-def main(wine, program, model, data):
+def main(wine, program, model):
     wrong = []
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         status, got, _ = run([wine, program, "inspect", "größe模型.onnx"])
         if status != 1 or "größe模型.onnx: cannot be opened" not in plain(got):
             wrong.append(f"a name in a message: status {status}: {got!r}")
-        status, got, seconds = run([wine, program, "auto", "-i", model, "-o", "best.onnx", "--data", data, "--time_limit", "100"], b"[#")
+        status, got, seconds = run([wine, program, "calibrate", "-i", model, "-o", "ranges.json", "--data", "random:1000000"], b"[.")
         if seconds is None or status != 130 or seconds > 30 or "stopped by a signal" not in plain(got):
             wrong.append(f"Ctrl-C: status {status} after {seconds} s: {got[-800:]!r}")
         longest = max(len(line) for line in re.split(r"[\r\n]+", plain(got)))
