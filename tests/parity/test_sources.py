@@ -228,7 +228,7 @@ def test_names_of_arrays(tmp_path):
     np.savez(tmp_path / "s.npz", a=np.zeros(3, np.float32), b=np.zeros(3, np.float32))
     refused(onq("run", model, "--data", tmp_path / "s.npz"), "array 'x': no array has the name", "a, b")
     np.savez(tmp_path / "s.npz", x=np.zeros((5, 3), np.float32), y=np.zeros(3, np.float32))
-    refused(onq("run", model, "--data", tmp_path / "s.npz"), "axis for samples")
+    refused(onq("run", model, "--data", tmp_path / "s.npz"), "an axis for 5 samples, 'y' has none")
     np.savez(tmp_path / "s.npz", x=np.zeros((5, 3), np.float32), y=np.zeros((4, 3), np.float32))
     refused(onq("run", model, "--data", tmp_path / "s.npz"), "4 samples", "'x' has 5")
     np.save(tmp_path / "x.npy", np.zeros(3, np.float32))
