@@ -90,6 +90,8 @@ onq_code oq_reader_open_sequences(const oq_reader_setup *s, const char *path,
                                   onq_error *err);
 /* Which of n parts, whose first samples have these numbers, holds sample `number`. */
 size_t oq_reader_part(const uint64_t *first, size_t n, uint64_t number);
+/* The reader of what --data says, or of the folder of the model where nothing is said. */
+onq_code oq_reader_open(const oq_reader_setup *s, oq_reader **out, onq_error *err);
 /* What samples a folder holds. */
 onq_code oq_reader_open_folder(const oq_reader_setup *s, const char *path, oq_reader **out,
                                onq_error *err);
