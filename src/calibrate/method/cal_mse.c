@@ -147,8 +147,5 @@ static onq_code solve(const oq_cal_options *o, const oq_tstat *t, const onq_allo
     return ONQ_OK;
 }
 
-const oq_cal_class oq_cal_mse = {.histogram = true,
-                                 .num_bins = 2048,
-                                 .num_quantized_bins = 256,
-                                 .check = check,
-                                 .solve = solve};
+const oq_cal_class oq_cal_mse = {
+    .histogram = true, .num_bins = 2048, .num_quantized_bins = 256, .check = check, .solve = solve};

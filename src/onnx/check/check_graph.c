@@ -173,16 +173,14 @@ static onq_code check_given(oq_check *c, const oq_index *ix, onq_error *err) {
         if (v->name.n == 0)
             return oq_fail(err, ONQ_E_INVALID, "graph input %zu has no name", i);
         if (oq_index_find(ix, v->name)->info != v)
-            return oq_fail(err, ONQ_E_INVALID, "graph input '%.*s' occurs twice",
-                           OQ_STR(v->name));
+            return oq_fail(err, ONQ_E_INVALID, "graph input '%.*s' occurs twice", OQ_STR(v->name));
     }
     for (size_t i = 0; i < g->initializer.n; i++) {
         const oq_tensor *t = g->initializer.v[i];
         if (t->name.n == 0)
             return oq_fail(err, ONQ_E_INVALID, "initializer %zu has no name", i);
         if (oq_index_find(ix, t->name)->init != t)
-            return oq_fail(err, ONQ_E_INVALID, "initializer '%.*s' occurs twice",
-                           OQ_STR(t->name));
+            return oq_fail(err, ONQ_E_INVALID, "initializer '%.*s' occurs twice", OQ_STR(t->name));
     }
     for (size_t i = 0; i < g->sparse_initializer.n; i++) {
         const oq_sparse *s = g->sparse_initializer.v[i];
@@ -191,8 +189,7 @@ static onq_code check_given(oq_check *c, const oq_index *ix, onq_error *err) {
         if (v == NULL)
             return oq_fail(err, ONQ_E_INVALID, "sparse initializer %zu has no name", i);
         if (v->sparse_init != s || v->init != NULL)
-            return oq_fail(err, ONQ_E_INVALID, "initializer '%.*s' occurs twice",
-                           OQ_STR(v->name));
+            return oq_fail(err, ONQ_E_INVALID, "initializer '%.*s' occurs twice", OQ_STR(v->name));
     }
     return ONQ_OK;
 }
