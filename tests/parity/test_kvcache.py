@@ -73,6 +73,9 @@ def test_both_ends_run(made, tmp_path, bits, per_channel, least):
     done = onq("kvcache", "-i", model, "-o", out, "--data", data, "--bits", bits, "--per_channel", per_channel, "--json", status=0)
     told = json.loads(done.stdout)
     onnx.checker.check_model(onnx.load(out))
+    for path, formats, count in ((model, [], 0), (out, ["cache"], LAYERS)):
+        seen = json.loads(onq("inspect", path, "--json", status=0).stdout)["quantization"]
+        assert seen["formats"] == formats and seen["cache"] == count
     # The scales are those of numpy.
     inits = constants(out)
     top = 127 if bits == 8 else 7

@@ -112,8 +112,7 @@ onq_code oq_bench_find_why(oq_bench_why *w, oq_arena *a, oq_model *m, onq_error 
     counts c = {0};
     *w = (oq_bench_why){0};
     OQ_TRY(oq_summary_make(&s, a, m, NULL, err));
-    const oq_quantized *q = &s.quant;
-    w->quantized = q->quantize + q->dequantize + q->operators + q->integer + q->weight_only > 0;
+    w->quantized = oq_quantized_any(&s.quant);
     if (!w->quantized)
         return ONQ_OK;
     OQ_TRY(count_graph(&c, a, m->proto->graph, err));

@@ -205,8 +205,7 @@ static onq_code write_report(debugging *g, onq_error *err) {
 static onq_code is_quantized(debugging *g, oq_model *m, bool *yes, onq_error *err) {
     oq_summary s;
     OQ_TRY(oq_summary_make(&s, &g->job->arena, m, NULL, err));
-    const oq_quantized *q = &s.quant;
-    *yes = q->quantize + q->dequantize + q->operators + q->integer + q->weight_only > 0;
+    *yes = oq_quantized_any(&s.quant);
     return ONQ_OK;
 }
 

@@ -324,6 +324,7 @@ static void show_quantized(oq_job *job, const oq_summary *s) {
         {"QOperator", q->operators, "QLinear operators"},
         {"integer", q->integer, "integer and dynamically quantized operators"},
         {"weight-only", q->weight_only, "operators with packed weights"},
+        {"cache", q->caches, "attention operators that keep their past as integers"},
     };
     bool any = false;
     oq_buf_adds(&job->text, "quantized:");
@@ -343,6 +344,7 @@ static void show_quantized(oq_job *job, const oq_summary *s) {
     oq_jw_uint(&job->json, "dequantize_linear", q->dequantize);
     oq_jw_uint(&job->json, "qlinear", q->operators);
     oq_jw_uint(&job->json, "integer", q->integer);
+    oq_jw_uint(&job->json, "cache", q->caches);
     show_weight_only(job, q);
     if (any)
         oq_buf_adds(&job->text, "  weights: ");
@@ -522,11 +524,7 @@ static onq_code inspect(oq_job *job, oq_model *m, onq_error *err) {
     oq_inspect_work(job, &p);
     show_quantized(job, s);
     show_tied(job, &s->quant);
-    OQ_TRY(oq_inspect_forms(job, m,
-                            s->quant.quantize + s->quant.dequantize + s->quant.operators +
-                                    s->quant.integer + s->quant.weight_only >
-                                0,
-                            err));
+    OQ_TRY(oq_inspect_forms(job, m, oq_quantized_any(&s->quant), err));
     show_can(job, s);
     show_remarks(job, m, s);
     if (nodes || tensors)

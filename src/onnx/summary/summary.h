@@ -55,11 +55,13 @@ typedef struct oq_quantized {
     uint64_t operators;            /* QLinearConv and its like */
     uint64_t integer;              /* MatMulInteger, ConvInteger, DynamicQuantizeLinear ... */
     uint64_t weight_only;          /* MatMulNBits ... */
+    uint64_t caches;               /* GroupQueryAttention with a cache of integers */
     uint64_t weights[OQ_DTYPE_COUNT][OQ_GRANULARITY_COUNT];
     uint64_t activations[OQ_DTYPE_COUNT][OQ_GRANULARITY_COUNT];
     OQ_VEC(oq_weight_only) only;
     OQ_VEC(oq_tied) read; /* weights of MatMul, Gemm and Gather, and packed ones, by name */
 } oq_quantized;
+bool oq_quantized_any(const oq_quantized *q); /* false for a float model */
 
 /* What a mode would quantize: nodes of the operators it knows that are still float. */
 typedef enum oq_quant_mode {

@@ -21,6 +21,10 @@ const char *oq_quant_mode_name(oq_quant_mode m) {
     return names[m];
 }
 
+bool oq_quantized_any(const oq_quantized *q) {
+    return q->quantize + q->dequantize + q->operators + q->integer + q->weight_only + q->caches > 0;
+}
+
 static bool known_domain(const oq_node *n) {
     return oq_domain_is_onnx(n->domain) || oq_str_is(n->domain, "com.microsoft");
 }
@@ -214,6 +218,10 @@ static bool count_quantized(oq_summary_walk *w, const oq_index *ix, const oq_nod
             q->weights[type_index(x->data_type.v)][granularity(n, param)]++;
         return true;
     }
+    /* Only attributes tell a cache of integers; the operator itself computes in float. */
+    if (oq_str_is(n->op_type, "GroupQueryAttention") &&
+        !oq_str_is(oq_attr_str(n, "k_quant_type", "NONE"), "NONE"))
+        q->caches++;
     if (oq_str_starts(n->op_type, OQ_S("QLinear")) || oq_str_starts(n->op_type, OQ_S("QOrdered"))) {
         q->operators++;
         return true;
