@@ -152,6 +152,8 @@ bool oq_tune_may_gain(const oq_tune *t, const oq_candidate *c, oq_refinement how
 bool oq_tune_is_near(const oq_tune *t, const oq_candidate *c, double db);
 /* The bounds reach the targets themselves, without any slack. */
 bool oq_tune_is_safe(const oq_tune *t, const oq_score *s);
+/* Of float's time: what a search for something faster must be able to gain. */
+#define OQ_WORTH_TIME 0.02
 /* True if a candidate reaches the targets that is as fast as this one, which no other will be faster
  * than, or slower by no more than is worth a search. */
 bool oq_tune_is_done(const oq_tune *t, const oq_candidate *fastest);

@@ -263,8 +263,6 @@ onq_code oq_tune_refine(oq_tune *t, const oq_candidate *from, oq_refinement how,
 #define REFINED      2   /* of the best candidates, at most */
 #define LITTLE_DB    0.3 /* that a refinement gained: it is not tried again */
 #define LUCKY_DB     1   /* that it may gain elsewhere beyond that */
-/* Of float's time: what a search for something faster must be able to gain. */
-#define WORTH_TIME 0.02
 
 /* After double activations the rounding of weights is most of what noise is left. */
 static bool is_double(const oq_candidate *c) {
@@ -292,12 +290,15 @@ static onq_code refine_best(oq_tune *t, double db, oq_refinement how, onq_error 
 }
 
 /* Ranges that leave out what is rare: for the fastest, and where they gain for the most accurate
- * that is about as fast. */
+ * that is about as fast. Percentiles leave out more than the least squared error does: where that
+ * gains nothing, they gain less. */
 static onq_code refine_ranges(oq_tune *t, const oq_candidate *fastest, onq_error *err) {
     oq_candidate *best = NULL, *c = NULL;
     if (most_accurate(t, &best, 1) == 0)
         return ONQ_OK;
     for (oq_refinement how = OQ_REFINE_MSE; how <= OQ_REFINE_PERCENTILE; how++) {
+        if (t->prefer != OQ_PREFER_ACCURACY && t->gained[OQ_REFINE_MSE] < 0)
+            break;
         if (oq_tune_is_near(t, fastest, RANGES_DB))
             OQ_TRY(oq_tune_refine(t, fastest, how, &c, err));
         if (best != fastest && oq_tune_may_gain(t, best, how, RANGES_DB))
@@ -321,7 +322,7 @@ bool oq_tune_is_done(const oq_tune *t, const oq_candidate *fastest) {
     for (size_t i = 0; i < t->all.n; i++) {
         const oq_candidate *c = t->all.v[i];
         if (c->ok && !c->exact && !c->doubted && c->ms > 0 &&
-            (oq_is_as_fast(c, fastest) || c->ms <= fastest->ms + WORTH_TIME * t->flt->ms) &&
+            (oq_is_as_fast(c, fastest) || c->ms <= fastest->ms + OQ_WORTH_TIME * t->flt->ms) &&
             oq_targets_hold(&t->targets, &c->score))
             return true;
     }
@@ -387,8 +388,10 @@ static onq_code correct_points(oq_tune *t, onq_error *err) {
     for (size_t i = n; i-- > 0 && tried < CORRECTED;) {
         const oq_candidate *x = t->all.v[i];
         const oq_refinement how = is_double(x) ? OQ_REFINE_ROUNDING : OQ_REFINE_BIAS;
-        const bool near =
-            chosen != NULL && x->ms < chosen->ms && oq_tune_may_gain(t, x, how, CORRECTED_DB);
+        const double most = chosen != NULL && reached ? chosen->ms - OQ_WORTH_TIME * t->flt->ms
+                            : chosen != NULL          ? chosen->ms
+                                                      : 0;
+        const bool near = x->ms < most && oq_tune_may_gain(t, x, how, CORRECTED_DB);
         /* Measuring it again (tune_settle.c) costs less than rounding, and may do. */
         const bool enough = reached && (how == OQ_REFINE_ROUNDING || oq_tune_is_safe(t, &x->score));
         if (!is_static(x) || (x != chosen && (x->reached || !near || is_double(x))) ||

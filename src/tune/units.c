@@ -477,11 +477,22 @@ static size_t last_allowed(const stage *s) {
     return n;
 }
 
+/* True if nothing between the points is faster than the last of them by what is worth a search. */
+static bool is_narrow(const stage *s, size_t low, size_t high) {
+    const oq_tune *t = s->t;
+    const double first = low == 0 ? s->menus.gain : s->menus.steps.v[low - 1].gain;
+    assert(low <= high && high <= s->menus.steps.n);
+    if (t->prefer != OQ_PREFER_SPEED || t->base_float->ms <= s->from->ms || high == 0)
+        return false; /* times say nothing, or gains are no times (fit_gains) */
+    return first - s->menus.steps.v[high - 1].gain < OQ_WORTH_TIME * t->flt->ms;
+}
+
 /* Looks for the fastest point that reaches the targets, or lacks no more than learned rounding
  * gains. The prediction says where to begin; what was measured there says by how much it is wrong.
  * *at: the first point, as far as one was found, that does. */
 static onq_code find_point(stage *s, double allowed, double gain, size_t *at, onq_error *err) {
     double factor = 1;
+    bool found = false;                     /* `high` was made, and holds */
     size_t low = 0, high = last_allowed(s); /* points below low fail, high (all float) does not */
     for (size_t i = 0; i < MAX_POINTS && low < high; i++) {
         oq_candidate *c = NULL;
@@ -509,6 +520,9 @@ static onq_code find_point(stage *s, double allowed, double gain, size_t *at, on
         } else {
             low = next + 1;
         }
+        found = !corrected && (found || holds);
+        if (found && low < high && is_narrow(s, low, high))
+            break;
     }
     *at = high;
     return ONQ_OK;
