@@ -345,6 +345,10 @@ static onq_code clock_rounds(const oq_trials *t, const oq_clocking *c, size_t n,
     return ONQ_OK;
 }
 
+double oq_clock_least(double ms) {
+    return MIN_CLOCKED * MIN_ROUNDS * ms / 1e3;
+}
+
 /* As many samples as have their rounds in the time that there is, by what float took for each. */
 static size_t clocked(const oq_trials *t, const oq_clocking *c) {
     const double each = t->steps.n > 0 ? t->seconds / (double)t->steps.n : 0;

@@ -71,4 +71,6 @@ typedef struct oq_clocking {
     bool own_time;
     double seconds; /* about how long to take for each session */
 } oq_clocking;
+/* Seconds that timing a session takes at least, whatever was allowed, if a run takes so long. */
+double oq_clock_least(double ms);
 onq_code oq_trials_clock(const oq_trials *t, const oq_clocking *c, onq_error *err);

@@ -14,11 +14,36 @@
 #define FIRST_LOOK        4                     /* samples */
 #define RACE_BYTES        ((uint64_t)512 << 20) /* of models that are timed side by side */
 #define USUAL             20                    /* candidates of a search, for the progress */
-/* Of the longest time that a candidate took so far: what must be left for the answer. */
-#define RESERVE 1.0
+#define NEXT_LOOK         8                     /* samples between looks at a deadline */
+
+/* ---- the deadline ---- */
+
+double oq_tune_now(const oq_tune *t) {
+    return t->now != NULL ? t->now(t->ctx) : oq_seconds();
+}
+
+/* A race of n beside float, as long as others took on this machine. */
+double oq_tune_race_seconds(const oq_tune *t, size_t n) {
+    const double ms = t->flt != NULL ? t->flt->ms : 0;
+    const double each = fmax(oq_clock_least(ms), oq_tune_clock_seconds(t));
+    return (double)(n + 1) * fmax(each, t->raced);
+}
+
+/* What must be left for the answer: it is made with all samples and looked at, which takes about as
+ * long as the slowest candidate did; and what has no time yet is timed. */
+static double reserve(const oq_tune *t) {
+    size_t n = t->known_ms > 0 ? 0 : 1; /* the next one */
+    for (size_t i = 0; i < t->all.n; i++)
+        n += t->all.v[i]->ok && !(t->all.v[i]->ms > 0);
+    return t->slowest + (t->clock == NULL && n > 0 ? oq_tune_race_seconds(t, n) : 0);
+}
+
+bool oq_tune_has_time(const oq_tune *t, double seconds) {
+    return t->deadline <= 0 || oq_tune_now(t) + seconds + reserve(t) < t->deadline;
+}
 
 bool oq_tune_goes_on(oq_tune *t) {
-    if (t->deadline > 0 && oq_seconds() + RESERVE * t->slowest >= t->deadline)
+    if (!oq_tune_has_time(t, 0))
         t->stopped = true;
     return !t->stopped;
 }
@@ -45,6 +70,7 @@ typedef struct scorer {
     const oq_trials *set;
     oq_scoring into;
     bool to_the_end; /* whatever is lost */
+    bool hurries;    /* given up when there is no time left */
     bool lost;       /* the targets are */
     const char *path;
     oq_model *model;
@@ -82,12 +108,22 @@ static onq_code see_losses(scorer *x, bool whole_part, onq_error *err) {
     return ONQ_OK;
 }
 
-/* Adds what a model makes of some samples. A few come first: where they lose so much that the
- * targets are lost, the others need not run. */
+/* Where a part of the samples ends that begins here. A few come first: where they lose so much that
+ * the targets are lost, the others need not run. */
+static size_t end_of_part(const scorer *x, size_t from, size_t n) {
+    const size_t most = from == 0 && !x->to_the_end        ? FIRST_LOOK
+                        : x->hurries && x->t->deadline > 0 ? NEXT_LOOK
+                                                           : n;
+    return most < n - from ? from + most : n;
+}
+
+/* Adds what a model makes of some samples. */
 static onq_code judge(scorer *x, const char *path, const size_t *places, size_t n, onq_error *err) {
     OQ_TRY(open_model(x, path, err));
     for (size_t from = 0, to = 0; from < n && !x->lost; from = to) {
-        to = from == 0 && !x->to_the_end && n > FIRST_LOOK ? FIRST_LOOK : n;
+        to = end_of_part(x, from, n);
+        if (x->hurries && !oq_tune_goes_on(x->t))
+            return oq_fail(err, ONQ_E_RUNTIME, OQ_TUNE_NO_TIME);
         OQ_TRY(
             oq_trials_score(x->set, x->session, x->model, places + from, to - from, &x->into, err));
         OQ_TRY(see_losses(x, to == n, err));
@@ -128,7 +164,10 @@ static onq_code score_folds(scorer *x, const oq_recipe *r, const oq_division *d,
 static onq_code score(oq_tune *t, const oq_recipe *r, const oq_division *d, oq_score *out,
                       bool *partly, const char **path, uint64_t *size, onq_error *err) {
     oq_arena scratch;
-    scorer x = {.t = t, .set = t->choose, .to_the_end = partly == NULL || t->rival != NULL};
+    scorer x = {.t = t,
+                .set = t->choose,
+                .to_the_end = partly == NULL || t->rival != NULL,
+                .hurries = true};
     const char *first = NULL;
     oq_arena_init(&scratch, &t->env->alloc);
     onq_code rc = oq_scoring_init(&x.into, &scratch, t->choose->meaning, t->choose->n_outputs, err);
@@ -236,8 +275,11 @@ static onq_code run_race(oq_tune *t, oq_candidate *const *v, size_t n, double se
 onq_code oq_tune_race(oq_tune *t, oq_candidate *const *v, size_t n, double seconds,
                       onq_error *err) {
     race r = {.ms = {0}};
+    const double begin = oq_tune_now(t);
     assert(n <= OQ_RACE);
     const onq_code rc = run_race(t, v, n, seconds, &r, err);
+    const double longer = fmax(1, seconds / oq_tune_clock_seconds(t));
+    t->raced = fmax(t->raced, (oq_tune_now(t) - begin) / ((double)(n + 1) * longer));
     for (size_t i = 0; i < n && rc == ONQ_OK; i++) {
         v[i]->ms = r.ms[i + 1] / r.ms[0] * t->flt->ms;
         v[i]->ms_noise = noise_of(r.halves[i + 1], r.halves[0], t->flt->ms);
@@ -294,15 +336,23 @@ static void set_known_time(const oq_tune *t, oq_candidate *c) {
     }
 }
 
+/* How many times as many samples calibrate the answer as did all models of the folds. */
+static double all_samples(const oq_tune *t) {
+    size_t n = 0;
+    for (size_t i = 0; i < t->folds->n; i++)
+        n += t->folds->folds[i].n_calibrate;
+    return n > 0 ? fmax(1, (double)t->choose->steps.n / (double)n) : 1;
+}
+
 static onq_code measure(oq_tune *t, oq_candidate *c, onq_error *err) {
-    const double begin = oq_seconds();
+    const double begin = oq_tune_now(t);
     OQ_TRY(score(t, &c->recipe, t->folds, &c->score, &c->partly, &c->path, &c->size, err));
     if (t->max_float_units != SIZE_MAX)
         OQ_TRY(oq_tune_check_units(t, c->path, err));
     if (!c->partly)
         OQ_TRY(set_metric(t, c->path, &c->score, err));
     set_known_time(t, c);
-    t->slowest = fmax(t->slowest, oq_seconds() - begin);
+    t->slowest = fmax(t->slowest, (oq_tune_now(t) - begin) * all_samples(t));
     return ONQ_OK;
 }
 

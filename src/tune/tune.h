@@ -62,6 +62,8 @@ typedef struct oq_tune {
     onq_code (*evaluate)(void *ctx, const char *path, double *metric, onq_error *err);
     /* Times a candidate in place of a clock, for tests; or NULL. */
     double (*clock)(void *ctx, const oq_candidate *c);
+    /* The seconds of the deadline in place of oq_seconds, for tests; or NULL. */
+    double (*now)(void *ctx);
     void *ctx;
     oq_tune_state state; /* what earlier runs measured */
 
@@ -84,6 +86,7 @@ typedef struct oq_tune {
     size_t few;                   /* samples that judge each fold, for what needs no more; 0: all */
     double known_ms;              /* time of the next candidate, which need not be measured; or 0 */
     double slowest;               /* seconds that a candidate took, for the deadline */
+    double raced;                 /* seconds that each session of a race took, for the same */
     oq_session *beside;           /* float, to be timed beside candidates */
     struct oq_unit_stage *choice; /* for each unit, once there was such a stage */
     double gained[OQ_REFINEMENTS]; /* the most dB that each brought; NaN: it was not tried */
@@ -107,6 +110,12 @@ onq_code oq_tune_report(oq_tune *t, const char *path, const oq_trials *set, size
 
 /* False when there is no time left. */
 bool oq_tune_goes_on(oq_tune *t);
+#define OQ_TUNE_NO_TIME "there was no time for it (--time_limit)"
+/* True if so many seconds can pass and the answer can still be made before the deadline. */
+bool oq_tune_has_time(const oq_tune *t, double seconds);
+double oq_tune_now(const oq_tune *t);
+/* What a race of n candidates takes, about. */
+double oq_tune_race_seconds(const oq_tune *t, size_t n);
 /* Makes and scores a recipe and adds it to `all`; oq_tune_time times it. Scoring ends where the
  * targets are lost. *out is NULL where it cannot be made, or there is no time left. `label` goes to
  * the arena. */

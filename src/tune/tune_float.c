@@ -83,7 +83,7 @@ static onq_code prepare(oq_tune *t, unsigned sets, const char *name, const char 
 
 /* Of a limited time float has a part, and integers the rest. */
 static bool has_time(const oq_tune *t) {
-    return t->deadline <= 0 || oq_seconds() - t->begin < FLOAT_PART * (t->deadline - t->begin);
+    return t->deadline <= 0 || oq_tune_now(t) - t->begin < FLOAT_PART * (t->deadline - t->begin);
 }
 
 /* All that apply, without those that make it slower: each is left out in turn. */

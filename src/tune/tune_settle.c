@@ -38,7 +38,8 @@ static size_t find_close(const oq_tune *t, oq_candidate **v) {
 static onq_code time_again(oq_tune *t, onq_error *err) {
     oq_candidate *v[MAX_TIMED];
     const size_t n = find_close(t, v);
-    if (n < 2 || t->clock != NULL || t->beside == NULL || !oq_tune_goes_on(t))
+    if (n < 2 || t->clock != NULL || t->beside == NULL || !oq_tune_goes_on(t) ||
+        !oq_tune_has_time(t, CLOCK_LONGER * oq_tune_race_seconds(t, n)))
         return ONQ_OK;
     return oq_tune_race(t, v, n, CLOCK_LONGER * oq_tune_clock_seconds(t), err);
 }
@@ -57,7 +58,8 @@ static onq_code confirm(oq_tune *t, oq_candidate *c, onq_error *err) {
     if (oq_tune_is_fatal(rc))
         return oq_error_give(err, rc, &why);
     c->report.figures[OQ_METRIC_METRIC] = metric;
-    c->doubted = rc != ONQ_OK || !oq_targets_hold(&t->targets, &c->report);
+    /* What there was no time for says nothing against it. */
+    c->doubted = rc != ONQ_OK ? !t->stopped : !oq_targets_hold(&t->targets, &c->report);
     if (rc != ONQ_OK)
         c->report = c->score;
     return ONQ_OK;

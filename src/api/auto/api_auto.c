@@ -578,7 +578,7 @@ static onq_code check_float(oq_auto *a, onq_error *err) {
 static int watch(void *ctx, const char *what, uint64_t done, uint64_t total) {
     oq_auto *a = ctx;
     const onq_env *env = a->job->env;
-    if (a->tune.deadline > 0 && !a->finishing && oq_seconds() >= a->tune.deadline) {
+    if (!a->finishing && !oq_tune_has_time(&a->tune, 0)) {
         a->late = true;
         return 1;
     }

@@ -203,7 +203,7 @@ static onq_code run_recipe(oq_auto *a, const oq_recipe *r, const oq_fold *fold, 
     if (rc == ONQ_E_CANCEL && a->late) {
         a->late = false;
         a->tune.stopped = true;
-        return oq_fail(err, ONQ_E_RUNTIME, "there was no time for it (--time_limit)");
+        return oq_fail(err, ONQ_E_RUNTIME, OQ_TUNE_NO_TIME);
     }
     return rc;
 }

@@ -41,7 +41,9 @@ typedef struct rig {
     const char *slow;  /* recipes with this in their text take longer than float */
     const char *later; /* recipes with this in their text take later_ms longer */
     double later_ms;
-    const char *idle; /* an option that changes nothing here */
+    const char *idle;            /* an option that changes nothing here */
+    double calibrating, running; /* seconds that a sample takes; 0: time does not pass */
+    double passed;
 } rig;
 
 /* x through three products: [1,8], or so large that integers pay, which takes longer. */
@@ -122,6 +124,23 @@ static bool is_of(const oq_division *d, const oq_fold *fold) {
     return false;
 }
 
+/* Runs take their time by themselves, calibrating has it added. */
+static double fake_now(void *ctx) {
+    const rig *r = ctx;
+    return r->passed + r->running * (double)r->engine.n_runs;
+}
+
+/* Calibrates sample by sample until there is no time left, as commands inside of a search do. */
+static onq_code calibrate(rig *r, const oq_fold *fold, onq_error *err) {
+    const size_t n = fold != NULL ? fold->n_calibrate : r->choose.all.n;
+    for (size_t i = 0; i < n && r->calibrating > 0; i++) {
+        r->passed += r->calibrating;
+        if (fold != NULL && !oq_tune_goes_on(&r->t))
+            return oq_fail(err, ONQ_E_RUNTIME, OQ_TUNE_NO_TIME);
+    }
+    return ONQ_OK;
+}
+
 static onq_code make(void *ctx, const oq_recipe *recipe, const oq_fold *fold, const char **path,
                      uint64_t *size, onq_error *err) {
     rig *r = ctx;
@@ -132,6 +151,7 @@ static onq_code make(void *ctx, const oq_recipe *recipe, const oq_fold *fold, co
     const char *said = r->made[r->n_made - 1];
     if (r->fails != NULL && strstr(said, r->fails) != NULL)
         return oq_fail(err, r->failure, "there is no kernel for it");
+    OQ_TRY(calibrate(r, fold, err));
     bm b;
     r->n_again += again;
     fill(&b, r->large, quality(r, said) * (again ? r->fold_noise : 1));
@@ -636,9 +656,61 @@ static void time_ends(void **state) {
     r.stop_after = 2;
     search(&r);
     assert_true(r.t.stopped);
-    assert_int_equal(r.n_made, 2); /* the second was begun in time, and counts */
+    assert_int_equal(r.n_made, 2); /* the second was begun in time, and given up */
     assert_int_equal(r.t.all.n, 3);
-    assert_true(r.t.all.v[2]->ok);
+    assert_true(r.t.all.v[1]->ok && !r.t.all.v[2]->ok);
+    assert_string_equal(r.t.all.v[2]->why_not, OQ_TUNE_NO_TIME);
+    rig_end(&r);
+}
+
+/* Whatever the limit is, the answer is made by then: with all samples, and looked at. Where making
+ * takes long and where running does. */
+static void a_limit_is_kept(void **state) {
+    static const double costs[][2] = {{1, 0.01}, {0.01, 1}, {0.5, 0.5}};
+    for (size_t i = 0; i < OQ_COUNT(costs); i++) {
+        for (double limit = 20; limit < 400; limit += 60) {
+            rig r;
+            oq_candidate *chosen = NULL;
+            bool reached = false;
+            rig_begin(&r, *state);
+            r.t.prefer = OQ_PREFER_SPEED;
+            r.slow = "pays";
+            r.calibrating = costs[i][0];
+            r.running = costs[i][1];
+            r.t.now = fake_now;
+            r.t.begin = fake_now(&r);
+            r.t.deadline = r.t.begin + limit;
+            want_sqnr(&r, 24);
+            search(&r);
+            assert_ok(oq_tune_settle(&r.t, &chosen, &reached, &r.err), r.err);
+            const bool made = chosen != r.t.flt && oq_recipe_calibrates(&chosen->recipe);
+            const double answer = made ? 8 * (r.calibrating + r.running) : 0;
+            const double step = 4 * r.running + r.calibrating; /* between two looks */
+            assert_true(fake_now(&r) + answer <= r.t.deadline + step);
+            rig_end(&r);
+        }
+    }
+}
+
+/* Candidates that have no time yet need some for it, as much as float took on this machine. */
+static void timing_is_counted(void **state) {
+    rig r;
+    rig_begin(&r, *state);
+    search(&r);
+    r.t.clock = NULL;
+    r.t.now = fake_now;
+    r.t.flt->ms = 1000;
+    r.t.raced = 0;
+    const double one = oq_tune_race_seconds(&r.t, 1); /* the next candidate */
+    assert_true(one >= 2 * 1.0);
+    r.t.deadline = fake_now(&r) + r.t.slowest + one + 1;
+    assert_true(oq_tune_has_time(&r.t, 0));
+    assert_false(oq_tune_has_time(&r.t, 2));
+    r.t.all.v[r.t.all.n - 1]->ms = 0;
+    assert_true(r.t.all.v[r.t.all.n - 1]->ok);
+    assert_false(oq_tune_has_time(&r.t, 0));
+    r.t.raced = 100; /* on a busy machine */
+    assert_true(oq_tune_race_seconds(&r.t, 1) >= 200);
     rig_end(&r);
 }
 
@@ -695,7 +767,7 @@ static void goes_on_from_a_file(void **state) {
     first.fails = "dynamic";
     want_sqnr(&first, 400);
     assert_ok(oq_state_open(&first.t.state, first.b.env, path, "a job", &first.err), first.err);
-    first.stop_after = 4; /* prepared, dynamic, all operators, another */
+    first.stop_after = 4; /* prepared, dynamic, all operators, another that is given up */
     search(&first);
     rig_begin(&second, *state);
     want_sqnr(&second, 400);
@@ -710,7 +782,7 @@ static void goes_on_from_a_file(void **state) {
     }
     assert_string_equal(second.t.all.v[2]->why_not, "there is no kernel for it");
     assert_string_equal(second.made[0], "onq preprocess -i IN -o OUT"); /* what others begin with */
-    assert_non_null(strstr(second.made[1], "linear"));                  /* the first that is new */
+    assert_non_null(strstr(second.made[1], "noout"));                   /* the first that is new */
     rig_end(&first);
     rig_end(&second);
     /* Of another job it is refused. */
@@ -788,6 +860,8 @@ int main(void) {
         TEST(what_ends_the_search),
         TEST(time_ends),
         TEST(time_ends_every_stage),
+        TEST(a_limit_is_kept),
+        TEST(timing_is_counted),
         TEST(a_faster_set_than_what_pays),
         TEST(goes_on_from_a_file),
         TEST(units),
