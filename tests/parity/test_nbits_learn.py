@@ -199,8 +199,26 @@ def test_few_rows(setup, tmp_path):
         done = onq(*how, "--data", few)
         assert re.search(f"{method}: (.) of \\1 layers met fewer rows than they have inputs", done.stderr), done.stderr
         assert "fewer rows" not in onq(*how, "--data", data).stderr
-    done = onq("nbits", "-i", model, "-o", tmp_path / "out.onnx", "--bits", "2", "--no_verify")
-    assert "2 bits without samples are of little use" in done.stderr
+
+
+@pytest.mark.parametrize("words, warning", [
+    (["--bits", 2], "2 bits without samples are of little use"),
+    (["--bits", 2, "--quant_method", "hqq"], "2 bits without samples are of little use"),
+    (["--bits", 3], "3 bits without samples are of little use"),
+    (["--bits", 2, "--quant_method", "awq"], "2 bits by awq are of little use"),
+    (["--bits", 3, "--quant_method", "awq"], "3 bits by awq are of little use"),
+    (["--bits", 2, "--quant_method", "gptq"], "2 bits lose much, with gptq too"),
+    (["--bits", 2, "--quant_method", "gptq_hqq"], "2 bits lose much, with gptq_hqq too"),
+    (["--target_bits", 3.5], "--target_bits 3.5 without samples is of little use"),
+    (["--bits", 3, "--quant_method", "gptq"], None), (["--bits", 4], None), (["--target_bits", 4], None),
+    (["--target_bits", 3.5, "--quant_method", "gptq", "--data"], None)])
+def test_few_bits_are_warned_of_before_anything_is_done(words, warning, setup, tmp_path):
+    """--rotate is the first thing that is done, and refuses a model that is no decoder: only what is said before it is said."""
+    words = [*words, setup[1]] if words[-1] == "--data" else words
+    done = onq("nbits", "-i", setup[0], "-o", tmp_path / "out.onnx", "--rotate", *words)
+    assert done.returncode == 1 and not (tmp_path / "out.onnx").exists()
+    warnings = [line for line in done.stderr.splitlines() if "warning" in line]
+    assert len(warnings) == (warning is not None) and (warning or "") in done.stderr, done.stderr
 
 
 def deep(path, layers, width=512):

@@ -482,10 +482,6 @@ static void warn_of_rest(const run *r) {
             oq_warn(env, "%zu node%s stay%s float, the first is '%.*s' (%.*s): %s", n, OQ_NOUN_S(n),
                     OQ_VERB_S(n), OQ_STR(first->name), OQ_STR(first->op_type), reasons[i]);
     }
-    if (r->config.how.bits == 2 && !r->config.bnb4 && !r->config.how.method->by_hessian)
-        oq_warn(env, "2 bits without samples are of little use: they made the perplexity of a "
-                     "decoder 1,300 times as large (--quant_method gptq --data loses less; "
-                     "--target_bits gives 2 bits only where the target leaves no other choice)");
     for (size_t i = 0; i < r->config.ratios.n; i++)
         if (!r->config.ratios.v[i].used)
             oq_warn(env, "--ratios: no weight that is quantized is called '%.*s'",
@@ -535,11 +531,51 @@ static onq_code rotate(run *r, onq_error *err) {
     return ONQ_OK;
 }
 
+/* Bits that are of little use without samples: 2 and 3, or an average that --target_bits reaches
+ * only with these. */
+static bool asks_too_few(const run *r) {
+    const onq_options *o = r->q.job->opts;
+    return r->config.spends ? oq_opt_real(o, "target_bits") < 4 && !oq_opt_is_set(o, "data")
+                            : r->config.how.bits < 4 && !r->config.how.method->by_hessian;
+}
+
+/* How many times as large the perplexity of SmolLM2-135M became. */
+static const char *rise_of(const oq_nb_how *how) {
+    if (how->method->needs_samples)
+        return how->bits == 2 ? "29" : "4";
+    return how->bits == 2 ? "1,300" : "790";
+}
+
+/* Said before the work begins: it may take an hour, and what it writes is of little use. */
+static void warn_of_few_bits(const run *r) {
+    const onq_env *env = r->q.job->env;
+    const oq_nb_how *how = &r->config.how;
+    if (r->config.bnb4)
+        return;
+    if (asks_too_few(r) && r->config.spends)
+        oq_warn(env,
+                "--target_bits %g without samples is of little use: 3.5 made the perplexity of a "
+                "decoder 790 times as large (--data makes more of so few bits, --quant_method gptq "
+                "still more)",
+                oq_opt_real(r->q.job->opts, "target_bits"));
+    else if (asks_too_few(r))
+        oq_warn(env,
+                "%u bits %s are of little use: they made the perplexity of a decoder %s times as "
+                "large (--quant_method gptq --data loses less)",
+                how->bits, how->method->needs_samples ? "by awq" : "without samples", rise_of(how));
+    else if (!r->config.spends && how->bits == 2)
+        oq_warn(env,
+                "2 bits lose much, with %s too: they made the perplexity of a decoder 3 times as "
+                "large (3 bits lose less)",
+                how->method->name);
+}
+
 static onq_code run_steps(run *r, onq_code (*options)(run *r, onq_error *err), onq_error *err) {
     size_t n = 0;
     OQ_TRY(oq_quant_config(r->q.job, &r->q.config, err));
     OQ_TRY(options(r, err));
     OQ_TRY(oq_quant_open(&r->q, false, err));
+    warn_of_few_bits(r);
     if (r->config.all_weights)
         OQ_TRY(oq_model_lift_constants(r->q.model, &n, err));
     OQ_TRY(rotate(r, err));
