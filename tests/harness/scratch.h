@@ -9,6 +9,13 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/* Whether a file that is removed keeps its name, and its folder, until nobody has it open or mapped. */
+#ifdef _WIN32
+enum { HELD_FILES_KEEP_NAMES = 1 };
+#else
+enum { HELD_FILES_KEEP_NAMES = 0 };
+#endif
+
 typedef struct scratch {
     char *dir;
     char **paths;

@@ -54,7 +54,8 @@ static void runtime(void **state) {
         assert_ok(oq_prep_optimize_ort(engine, &so, scratch_path(&dir, "out.onnx"),
                                        external ? 1000 : 0, &m, &err),
                   err);
-        assert_int_equal(entry_count(dir.dir), 0);
+        if (!HELD_FILES_KEEP_NAMES)
+            assert_int_equal(entry_count(dir.dir), 0);
         bm_order(m->proto->graph, order[external], sizeof order[external]);
         size_t n_external = 0;
         for (size_t i = 0; i < m->proto->graph->initializer.n; i++) {
@@ -67,12 +68,14 @@ static void runtime(void **state) {
         assert_ok(oq_model_check(m, &err), err);
         const char *out = scratch_path(&dir, "saved.onnx");
         assert_ok(oq_model_save(m, out, NULL, &err), err);
-        assert_int_equal(entry_count(dir.dir), 1);
+        if (!HELD_FILES_KEEP_NAMES)
+            assert_int_equal(entry_count(dir.dir), 1);
         unlink(out);
         b.m = m; /* the old one is gone */
         oq_engine_close(engine);
         engine = NULL;
         bm_end(&b);
+        assert_int_equal(entry_count(dir.dir), 0);
     }
     assert_string_equal(order[0], order[1]);
     assert_string_equal(order[0], "conv mm");
