@@ -273,7 +273,7 @@ part_hostile() {
 # Every class of bad input with every command; what is judged is said in tests/hostile/judge.py.
 campaign() {
     local status=0
-    ONQ=$theirs ONQ_ONNXRUNTIME=$root/build/windows/runtime ONQ_HOSTILE_PATIENCE=4 \
+    ONQ_SYSTEM=windows ONQ=$theirs ONQ_ONNXRUNTIME=$root/build/windows/runtime ONQ_HOSTILE_PATIENCE=4 \
         build/venv/bin/python tests/hostile/campaign.py --each 1 >"$work/said" 2>&1 || status=$?
     cp "$work/said" build/windows/campaign.txt
     if [ "$status" = 0 ]; then good; else bad "the campaign: build/windows/campaign.txt" <(tail -n 12 "$work/said"); fi

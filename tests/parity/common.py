@@ -16,7 +16,9 @@ def model_names():
 
 
 def runtime():
-    """Makes onq load the runtime of this Python."""
+    """Makes onq load the runtime of this Python. A program of Windows cannot: there the variable is set already."""
+    if os.environ.get("ONQ_SYSTEM") == "windows":
+        return {}
     package = pathlib.Path(importlib.util.find_spec("onnxruntime").origin).parent
     return {"ONQ_ONNXRUNTIME": str(next(package.glob("capi/libonnxruntime.so.*")))}
 
