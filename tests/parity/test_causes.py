@@ -15,6 +15,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
 import bench_causes as bench  # noqa: E402
 import causes_held as held  # noqa: E402
 from causes_first import CASES  # noqa: E402
+from causes_sixth import SIXTH  # noqa: E402
 from causes_kit import onq, pairs, replace, sqnr, value_of, weights  # noqa: E402
 
 SOME = ["weight scale x3 (cnn)", "range /5 (mlp)", "biases rolled (cnn)", "other samples (mlp)", "per tensor (cnn)", "Log",
@@ -138,6 +139,13 @@ def test_a_shifted_zero_point_is_named(tmp_path):
     onnx.save(model, made)
     first = diagnose(given, made, data)["causes"][0]
     assert first["cause"] == "parameters" and f"'{q.input[0]}'" in first["text"], first
+
+
+def test_a_widened_range_is_named_and_not_the_bias_that_follows_it(tmp_path):
+    """The bias of an integer operator has the scale of its input: it is coarse when that range is too wide."""
+    c = SIXTH["range widened (qoperator, dense)"](str(tmp_path))
+    first = diagnose(c.given, c.made, c.data)["causes"][0]
+    assert first["cause"] == "parameters" and f"activation '{c.names[0]}'" in first["text"], (c.names, first)
 
 
 @pytest.mark.parametrize("form", ["qdq", "qoperator"])

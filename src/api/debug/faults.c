@@ -68,6 +68,50 @@ static void say_act(const oq_debug_act *a, const oq_debug_act *b, oq_buf *out) {
     oq_buf_adds(out, ".");
 }
 
+/* The activation of the model that was made again; NULL: it cannot be compared. */
+static const oq_debug_act *act_again(const comparing *c, const oq_debug_act *a) {
+    const uint32_t k = oq_map_find(&c->acts, a->name);
+    const oq_debug_act *b = k != OQ_MAP_NONE ? &c->again->acts.v[k] : NULL;
+    return b != NULL && a->n_params == 1 && b->n_params == 1 ? b : NULL;
+}
+
+static bool is_other(const comparing *c, uint32_t at) {
+    const oq_debug *d = c->given;
+    if (at < d->weights.n) {
+        const uint32_t k = oq_map_find(&c->weights, d->weights.v[at].name);
+        return k != OQ_MAP_NONE && is_other_weight(&d->weights.v[at], &c->again->weights.v[k]);
+    }
+    const oq_debug_act *a = &d->acts.v[at - d->weights.n];
+    const oq_debug_act *b = act_again(c, a);
+    return b != NULL && is_other_act(a, b);
+}
+
+/* True if the node of the float model that has this name reads the tensor. */
+static bool reads(const oq_debug *d, oq_str node, oq_str tensor) {
+    const oq_graph *g = d->float_index.graph;
+    for (size_t i = 0; i < g->node.n; i++)
+        if (oq_str_eq(g->node.v[i]->name, node))
+            return oq_str_among(tensor, g->node.v[i]->input.v, g->node.v[i]->input.n);
+    return false;
+}
+
+/* A bias of an integer operator has no scale of its own, but that of the input times that of the
+ * weight. Where one of those is another, the bias only follows. */
+static uint32_t behind_bias(const comparing *c, uint32_t at) {
+    const oq_debug *d = c->given;
+    if (at >= d->weights.n || d->weights.v[at].scale2 == NULL)
+        return at;
+    const oq_str node = d->weights.v[at].node;
+    for (size_t i = 0; i < d->n_ranking; i++) {
+        const uint32_t k = d->ranking[i];
+        const bool there = k < d->weights.n ? oq_str_eq(d->weights.v[k].node, node)
+                                            : reads(d, node, d->acts.v[k - d->weights.n].flt);
+        if (k != at && there && is_other(c, k))
+            return k;
+    }
+    return at;
+}
+
 /* The first row of the ranking that differs much, or the activation that differs most; fills the
  * counts. */
 static uint32_t worst_row(comparing *c) {
@@ -76,17 +120,11 @@ static uint32_t worst_row(comparing *c) {
     double most = LITTLE;
     for (size_t i = 0; i < d->n_ranking; i++) {
         const uint32_t at = d->ranking[i];
-        bool other = false;
-        if (at < d->weights.n) {
-            const uint32_t k = oq_map_find(&c->weights, d->weights.v[at].name);
-            other = k != OQ_MAP_NONE && is_other_weight(&d->weights.v[at], &c->again->weights.v[k]);
-        } else {
+        const bool other = is_other(c, at);
+        if (at >= d->weights.n) {
             const oq_debug_act *a = &d->acts.v[at - d->weights.n];
-            const uint32_t k = oq_map_find(&c->acts, a->name);
-            const oq_debug_act *b = k != OQ_MAP_NONE ? &c->again->acts.v[k] : NULL;
-            const bool both = b != NULL && a->n_params == 1 && b->n_params == 1;
-            other = both && is_other_act(a, b);
-            if (both && shift_of(a, b) > most) {
+            const oq_debug_act *b = act_again(c, a);
+            if (b != NULL && shift_of(a, b) > most) {
                 most = shift_of(a, b);
                 nearest = at;
             }
@@ -97,7 +135,7 @@ static uint32_t worst_row(comparing *c) {
         if (other && found == OQ_NO_ROW)
             found = at;
     }
-    return found != OQ_NO_ROW ? found : nearest;
+    return found != OQ_NO_ROW ? behind_bias(c, found) : nearest;
 }
 
 static uint32_t say(comparing *c, oq_buf *out) {
