@@ -6,7 +6,6 @@
 #include "api/outputs.h"
 #include "api/quantizing/plan_file.h"
 #include "api/samples.h"
-#include "base/system/temp.h"
 #include "base/text/near_path.h"
 #include "onnx/names.h"
 #include "shape/operands.h"

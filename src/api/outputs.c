@@ -5,7 +5,6 @@
 
 #include "api/options/command.h"
 #include "base/system/file.h"
-#include "base/system/temp.h"
 #include "onnx/graph.h"
 
 typedef struct output {

@@ -17,7 +17,6 @@
 #include "calibrate/select.h"
 
 #include "calibrate/sizes.h"
-#include "onnx/attr.h"
 #include "onnx/graph.h"
 #include "onnx/operators.h"
 #include "onnx/tensor.h"

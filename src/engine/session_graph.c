@@ -3,7 +3,6 @@
  */
 #include "engine/session_graph.h"
 
-#include "onnx/attr.h"
 #include "onnx/check/check.h"
 #include "onnx/codec/schema.h"
 #include "onnx/graph.h"

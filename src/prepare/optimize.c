@@ -108,7 +108,7 @@ static onq_code run_rounds(optimizer *o, onq_error *err) {
     return ONQ_OK;
 }
 
-onq_code oq_fuse_rounds(oq_fuse_job *job, onq_error *err) {
+static onq_code fuse_rounds(oq_fuse_job *job, onq_error *err) {
     optimizer o = {.m = job->m, .job = job};
     const onq_code rc = run_rounds(&o, err);
     oq_shapes_free(o.shapes);
@@ -201,7 +201,7 @@ onq_code oq_optimize(oq_model *m, oq_opt_report *report, onq_error *err) {
     OQ_SCRATCH(scratch, &m->env->alloc);
     oq_fuse_job job = {
         .m = m, .rows = table, .n_rows = OQ_COUNT(table), .sets = 1, .counts = report->counts};
-    OQ_TRY(oq_fuse_rounds(&job, err));
+    OQ_TRY(fuse_rounds(&job, err));
     report->rounds = job.rounds;
     report->n_constants = job.n_constants;
     OQ_TRY(share_inits(m, &scratch, &report->n_shared, err));
@@ -243,7 +243,7 @@ onq_code oq_rewrite(oq_model *m, unsigned sets, oq_rewrite_report *report, onq_e
                        .counts = report->counts};
     memset(report, 0, sizeof *report);
     OQ_SCRATCH(scratch, &m->env->alloc);
-    OQ_TRY(oq_fuse_rounds(&job, err));
+    OQ_TRY(fuse_rounds(&job, err));
     OQ_TRY(leave_old_ir(m, &scratch, err));
     OQ_ASSERT_VALID(m);
     return ONQ_OK;

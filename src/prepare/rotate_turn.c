@@ -1,7 +1,6 @@
 /*
  * rotate_turn.c — the orthogonal matrix of rotate.h, and weights multiplied with it.
  */
-#include "base/text/real.h"
 #include "onnx/spill.h"
 #include "prepare/rotate_parts.h"
 

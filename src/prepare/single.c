@@ -7,7 +7,6 @@
 #include "onnx/edit.h"
 #include "onnx/names.h"
 #include "onnx/operators.h"
-#include "onnx/tidy.h"
 #include "prepare/recast.h"
 #include "shape/shape.h"
 

@@ -3,8 +3,6 @@
  */
 #include "samples/overview.h"
 
-#include "base/limits.h"
-
 #include <math.h>
 
 #define CHUNK 1024 /* values that are converted at a time */

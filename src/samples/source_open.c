@@ -14,7 +14,7 @@ static int compare_names(const void *x, const void *y) {
     return strcmp(*(const char *const *)x, *(const char *const *)y);
 }
 
-onq_code oq_folder_list(oq_arena *a, const char *path, oq_folder *out, onq_error *err) {
+static onq_code folder_list(oq_arena *a, const char *path, oq_folder *out, onq_error *err) {
     oq_listing *l = oq_os_list(path);
     if (l == NULL)
         return oq_fail_errno(err, ONQ_E_OPEN, errno, "%s: the folder cannot be read", path);
@@ -135,7 +135,7 @@ static onq_code open_folders(const oq_reader_setup *s, const oq_folder *f, oq_re
 onq_code oq_reader_open_folder(const oq_reader_setup *s, const char *path, oq_reader **out,
                                onq_error *err) {
     oq_folder f;
-    OQ_TRY(oq_folder_list(s->arena, path, &f, err));
+    OQ_TRY(folder_list(s->arena, path, &f, err));
     if (count_if(&f, is_set) > 0)
         return oq_reader_open_sets(s, &f, out, err);
     if (count_if(&f, is_first_input) > 0)
@@ -222,7 +222,7 @@ onq_code oq_reader_open(const oq_reader_setup *s, oq_reader **out, onq_error *er
         const char *path = folder_of_sets(s);
         OQ_TRY_ALLOC(path != NULL, err);
         oq_folder f;
-        OQ_TRY(oq_folder_list(s->arena, path, &f, err));
+        OQ_TRY(folder_list(s->arena, path, &f, err));
         OQ_TRY(oq_reader_open_sets(s, &f, out, err));
         if ((*out)->count == 0)
             return oq_fail(

@@ -46,7 +46,6 @@ typedef struct oq_folder {
     const char **v;
     size_t n;
 } oq_folder;
-onq_code oq_folder_list(oq_arena *a, const char *path, oq_folder *out, onq_error *err);
 /* True if the name ends like this, in any case. */
 bool oq_name_ends(const char *name, const char *end);
 

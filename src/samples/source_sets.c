@@ -6,7 +6,6 @@
  */
 #include "samples/source_private.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 #define PREFIX "test_data_set_"

@@ -118,8 +118,6 @@ typedef void (*oq_rule_fn)(oq_rctx *c);
 
 /* ---- rule.c: inputs ---- */
 
-/* The value of input i in this scope or outwards, or NULL (also for a missing optional input). */
-oq_val *oq_r_val(const oq_rctx *c, size_t i);
 /* True if input i is given (its name is not empty). */
 bool oq_r_has(const oq_rctx *c, size_t i);
 /* Its type, or NULL when nothing is known. */

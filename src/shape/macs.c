@@ -3,7 +3,6 @@
  */
 #include "shape/macs.h"
 
-#include "onnx/attr.h"
 #include "onnx/operators.h"
 
 static double size_of(oq_sdim d) {

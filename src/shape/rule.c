@@ -11,7 +11,8 @@
 
 #define MAX_MERGES 256 /* pairs that auto_merge remembers */
 
-oq_val *oq_r_val(const oq_rctx *c, size_t i) {
+/* The value of input i in this scope or outwards, or NULL (also for a missing optional input). */
+static oq_val *value_at(const oq_rctx *c, size_t i) {
     return oq_r_has(c, i) ? oq_scope_lookup(c->scope, c->node->input.v[i]) : NULL;
 }
 
@@ -20,7 +21,7 @@ bool oq_r_has(const oq_rctx *c, size_t i) {
 }
 
 const oq_vtype *oq_r_type(const oq_rctx *c, size_t i) {
-    const oq_val *v = oq_r_val(c, i);
+    const oq_val *v = value_at(c, i);
     return v != NULL ? v->type : NULL;
 }
 

@@ -6,8 +6,6 @@
  */
 #include "api/bench/bench_compare.h"
 
-#include "api/samples.h"
-
 #include <inttypes.h>
 
 typedef oq_bench_contender contender;

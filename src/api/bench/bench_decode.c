@@ -1,15 +1,13 @@
 /*
- * bench_decode.c — see bench_decode.h. Of several runs the fastest counts: a busy moment of the
+static  * bench_decode.c — see bench_decode.h. Of several runs the fastest counts: a busy moment of the
  * machine is no property of the model.
  */
 #include "api/bench/bench_decode.h"
 
-#include "onnx/tensor.h"
-
 #define ROUNDS 3 /* of a text at once */
 #define STEPS  8 /* of one token each, after it */
 
-const uint64_t oq_decode_lengths[OQ_DECODE_LENGTHS] = {1, 128, 1024};
+const uint64_t decode_lengths[OQ_DECODE_LENGTHS] = {1, 128, 1024};
 
 /* The inputs of a text: all but its tokens are those of the sample, or left out. */
 static onq_code make_text(const oq_walker *w, const oq_sample *like, uint64_t length, oq_arena *a,
@@ -80,7 +78,7 @@ onq_code oq_bench_decode_run(oq_bench_decode *d, oq_session *session, const oq_w
         onq_error why = ONQ_ERROR_INIT;
         OQ_SCRATCH(arena, alloc);
         oq_walk walk;
-        OQ_TRY(make_text(walker, sample, oq_decode_lengths[i], &arena, &text, err));
+        OQ_TRY(make_text(walker, sample, decode_lengths[i], &arena, &text, err));
         oq_walk_init(&walk, walker, alloc);
         onq_code rc = ONQ_OK;
         for (unsigned k = 0; k < ROUNDS && rc == ONQ_OK; k++)
@@ -90,10 +88,10 @@ onq_code oq_bench_decode_run(oq_bench_decode *d, oq_session *session, const oq_w
             return oq_error_give(err, rc, &why);
         if (rc != ONQ_OK) { /* it does not take texts of that length */
             oq_info(session->engine->env, "texts of %llu tokens: %s",
-                    (unsigned long long)oq_decode_lengths[i], why.text);
+                    (unsigned long long)decode_lengths[i], why.text);
             continue;
         }
-        d->prefill[i] = (double)oq_decode_lengths[i] / best[0];
+        d->prefill[i] = (double)decode_lengths[i] / best[0];
         d->decode[i] = 1 / best[1];
     }
     return ONQ_OK;
@@ -105,7 +103,7 @@ void oq_bench_decode_json(const oq_bench_decode *d, oq_jw *w) {
     oq_jw_begin_array(w, "decode");
     for (size_t i = 0; i < OQ_DECODE_LENGTHS; i++) {
         oq_jw_begin_object(w, NULL);
-        oq_jw_uint(w, "length", oq_decode_lengths[i]);
+        oq_jw_uint(w, "length", decode_lengths[i]);
         if (d->prefill[i] > 0) {
             oq_jw_real(w, "prefill_tokens_per_second", d->prefill[i]);
             oq_jw_real(w, "decode_tokens_per_second", d->decode[i]);
@@ -117,7 +115,7 @@ void oq_bench_decode_json(const oq_bench_decode *d, oq_jw *w) {
 
 void oq_bench_decode_head(oq_buf *out) {
     for (size_t i = 0; i < OQ_DECODE_LENGTHS; i++)
-        oq_buf_addf(out, "  prefill %4llu  then each", (unsigned long long)oq_decode_lengths[i]);
+        oq_buf_addf(out, "  prefill %4llu  then each", (unsigned long long)decode_lengths[i]);
     oq_buf_addc(out, '\n');
 }
 

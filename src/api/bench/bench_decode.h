@@ -17,7 +17,6 @@ typedef struct oq_bench_decode {
 } oq_bench_decode;
 
 /* Texts of 1, 128 and 1,024 tokens from the ids of a sample, over and over. */
-extern const uint64_t oq_decode_lengths[OQ_DECODE_LENGTHS];
 onq_code oq_bench_decode_run(oq_bench_decode *d, oq_session *session, const oq_walker *walker,
                              const oq_sample *sample, onq_error *err);
 /* Members of the open object; a line of a table, and its head. */

@@ -3,16 +3,13 @@
  * before it is quantized (the reference's quant_pre_process, and with --qnn its
  * qnn_preprocess_model).
  */
-#include "api/options/choices.h"
 #include "api/options/command.h"
 #include "api/quantizing/for_runtime.h"
-#include "api/quantizing/quant_config.h"
 #include "api/quantizing/rewriting.h"
 #include "api/quantizing/sound.h"
 #include "api/samples.h"
 #include "engine/ort.h"
 #include "onnx/graph.h"
-#include "onnx/tensor.h"
 #include "onnx/upgrade/upgrade.h"
 #include "prepare/half.h"
 #include "prepare/old_resize.h"

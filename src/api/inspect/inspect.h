@@ -11,7 +11,6 @@
  * work as "41.2 million". */
 const char *oq_inspect_number(char b[32], uint64_t v);
 const char *oq_inspect_bytes(char b[32], uint64_t v);
-const char *oq_inspect_macs(char b[32], double v);
 /* Text of a model, cut where it is long and free of control bytes. */
 void oq_inspect_name(oq_buf *b, oq_str s);
 

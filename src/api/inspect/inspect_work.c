@@ -40,7 +40,7 @@ const char *oq_inspect_bytes(char b[32], uint64_t v) {
     return v == 1 ? "1 byte" : scaled(b, (double)v, units, OQ_COUNT(units));
 }
 
-const char *oq_inspect_macs(char b[32], double v) {
+static const char *macs_text(char b[32], double v) {
     static const char *const units[] = {"", "thousand", "million", "billion", "trillion"};
     return scaled(b, v, units, OQ_COUNT(units));
 }
@@ -116,7 +116,7 @@ static void work_text(oq_buf *t, const oq_profile *p, const op_works *ops) {
                            : "no products (Conv, MatMul, Gemm, recurrent operators)\n");
         return;
     }
-    oq_buf_addf(t, "%s multiply-accumulates", oq_inspect_macs(b, whole_work));
+    oq_buf_addf(t, "%s multiply-accumulates", macs_text(b, whole_work));
     for (size_t i = 0; i < p->dims.n && i < 6; i++) {
         oq_buf_adds(t, i == 0 ? " for " : ", ");
         oq_inspect_name(t, p->dims.v[i].name);

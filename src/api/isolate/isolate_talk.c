@@ -4,7 +4,6 @@
  */
 #include "api/interface/ranges_handle.h"
 #include "api/isolate/isolate_parts.h"
-#include "api/outputs.h"
 
 #include <string.h>
 

@@ -6,7 +6,8 @@
 #include "api/options/choices.h"
 #include "api/quantizing/for_runtime.h"
 
-oq_dtype oq_opt_qtype(const onq_options *o, const char *name) {
+/* oq_dtype of an option whose choices are OQ_TYPE_CHOICES, or the first of them. */
+static oq_dtype qtype_of(const onq_options *o, const char *name) {
     return OQ_CHOSEN(o, name, oq_dtype, OQ_TYPE_CHOICES);
 }
 
@@ -80,9 +81,9 @@ static onq_code take_tensor_type(const onq_options *o, oq_qconfig *c, onq_error 
 
 static void take_numbers(const onq_options *o, oq_qconfig *c) {
     if (oq_opt_has(o, "activation_type"))
-        c->activation_type = oq_opt_qtype(o, "activation_type");
+        c->activation_type = qtype_of(o, "activation_type");
     if (oq_opt_has(o, "weight_type"))
-        c->weight_type = oq_opt_qtype(o, "weight_type");
+        c->weight_type = qtype_of(o, "weight_type");
     if (oq_opt_has(o, "minimum_real_range")) {
         c->has_min_real_range = !oq_opt_is_none(o, "minimum_real_range");
         c->min_real_range = c->has_min_real_range ? oq_opt_real(o, "minimum_real_range") : 0.0;

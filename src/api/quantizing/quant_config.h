@@ -16,6 +16,3 @@ onq_code oq_quant_report_names(const oq_job *job, oq_qconfig *c, oq_graph *g, on
 
 /* A list option as names and patterns; nothing where the command has no such option. */
 onq_code oq_opt_picks(const onq_options *o, const char *name, oq_pick *out, onq_error *err);
-
-/* oq_dtype of an option whose choices are OQ_TYPE_CHOICES, or the first of them. */
-oq_dtype oq_opt_qtype(const onq_options *o, const char *name);

@@ -72,7 +72,7 @@ static void tell_share(const oq_quant *q) {
 
 /* ---- the figure ---- */
 
-bool oq_quant_is_telling(const oq_quant *q) {
+static bool is_telling(const oq_quant *q) {
     return q->verified.verdict.measured && oq_opt_int(q->job->opts, "check") > 0 &&
            !(q->record.generated && q->fixed_ranges);
 }
@@ -95,7 +95,7 @@ static oq_verify_grade grade_of(const oq_quant *q) {
 }
 
 bool oq_quant_is_poor(const oq_quant *q) {
-    return oq_quant_is_telling(q) && grade_of(q) == OQ_GRADE_POOR;
+    return is_telling(q) && grade_of(q) == OQ_GRADE_POOR;
 }
 
 void oq_quant_advise(const oq_quant *q) {
@@ -164,7 +164,7 @@ onq_code oq_quant_check_targets(const oq_quant *q, onq_error *err) {
     const oq_score s = score_of(q);
     if (q->targets.n == 0 || oq_opt_flag(o, "dry_run"))
         return ONQ_OK;
-    if (!oq_quant_is_telling(q) || q->record.generated)
+    if (!is_telling(q) || q->record.generated)
         return oq_fail(
             err, ONQ_E_CONFIG, "--target: the outputs were not compared with float's: %s",
             q->verified.skipped != NULL                       ? q->verified.skipped
@@ -178,7 +178,7 @@ onq_code oq_quant_check_targets(const oq_quant *q, onq_error *err) {
 
 static void tell_targets(const oq_quant *q) {
     const oq_score s = score_of(q);
-    if (!oq_quant_is_telling(q))
+    if (!is_telling(q))
         return;
     oq_gate_json(q->job, &q->targets, &s);
     oq_gate_tell(q->job, &q->targets, &s, NULL);
@@ -192,7 +192,7 @@ static void tell_json(const oq_quant *q) {
     oq_jw_bool(w, "ran", d->verdict.ran);
     if (d->skipped != NULL)
         oq_jw_cstr(w, "skipped", d->skipped);
-    if (oq_quant_is_telling(q)) {
+    if (is_telling(q)) {
         oq_jw_uint(w, "samples", d->verdict.n_runs);
         oq_jw_real(w, "sqnr", d->verdict.sqnr);
         oq_jw_str(w, "output", d->verdict.output);
@@ -273,7 +273,7 @@ static void tell_why_not(const oq_quant *q) {
 void oq_quant_tell_verified(const oq_quant *q) {
     tell_share(q);
     tell_json(q);
-    if (!oq_quant_is_telling(q)) {
+    if (!is_telling(q)) {
         tell_why_not(q);
         return;
     }

@@ -4,7 +4,6 @@
 #include "api/quantizing/quantization.h"
 
 #include "api/quantizing/plan_file.h"
-#include "api/quantizing/quant_config.h"
 #include "base/text/number_text.h"
 #include "quantize/ort/stamp.h"
 #include "quantize/rules.h"

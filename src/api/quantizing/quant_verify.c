@@ -16,8 +16,6 @@
 #include "samples/agreement.h"
 #include "tune/judge/meaning.h"
 
-#include <math.h>
-
 /* Largest models that are verified unasked. After a calibration the quantized model takes less
  * memory than the float one just did; else a runtime must be opened and the float model run for the
  * look alone, which samples are worth more than inputs that are made up. */

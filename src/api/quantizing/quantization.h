@@ -93,8 +93,7 @@ onq_code oq_quant_keep_float(oq_quant *q, onq_error *err);
  * not help it is an error. Outputs that are far from float's are warned of. Finds the share of what
  * is in integers. */
 onq_code oq_quant_make(oq_quant *q, onq_error *err);
-/* Whether outputs were compared that say something of the accuracy; whether they are poor. */
-bool oq_quant_is_telling(const oq_quant *q);
+/* Whether outputs were compared that say something of the accuracy, and are poor. */
 bool oq_quant_is_poor(const oq_quant *q);
 /* Finds what part of the model is in integers now; `source` is the model before it was quantized,
  * and is changed. */

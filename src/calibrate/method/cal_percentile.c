@@ -6,7 +6,6 @@
  * is cut goes at each side. The result never leaves the values seen. The reference keeps the first
  * two counts as `hist` and `bins`; so does the cache here.
  */
-#include "calibrate/collect/collect_int.h"
 #include "calibrate/method/method.h"
 
 static onq_code check(const oq_cal_options *o, onq_error *err) {

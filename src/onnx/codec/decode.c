@@ -299,8 +299,9 @@ static onq_code decode_message(oq_arena *arena, const oq_schema *s, oq_wire w, v
     return ONQ_OK;
 }
 
-onq_code oq_decode_into(oq_arena *arena, oq_schema_id id, const uint8_t *p, uint64_t n,
-                        uint64_t base, void *msg, onq_error *err) {
+/* Merges into an existing message, as protobuf does. */
+static onq_code decode_into(oq_arena *arena, oq_schema_id id, const uint8_t *p, uint64_t n,
+                            uint64_t base, void *msg, onq_error *err) {
     const oq_wire w = {p, p + n, p, base};
     return decode_message(arena, &oq_schemas[id], w, msg, 0, err);
 }
@@ -310,7 +311,7 @@ onq_code oq_decode(oq_arena *arena, oq_schema_id id, const uint8_t *p, uint64_t 
     void *msg = oq_arena_alloc(arena, oq_schemas[id].size);
     OQ_TRY_ALLOC(msg != NULL, err);
     ((oq_msg *)msg)->at = base;
-    OQ_TRY(oq_decode_into(arena, id, p, n, base, msg, err));
+    OQ_TRY(decode_into(arena, id, p, n, base, msg, err));
     *out = msg;
     return ONQ_OK;
 }

@@ -53,9 +53,6 @@ extern const oq_schema oq_schemas[OQ_SCHEMA_COUNT];
  * offsets in errors. */
 onq_code oq_decode(oq_arena *arena, oq_schema_id id, const uint8_t *p, uint64_t n, uint64_t base,
                    void **out, onq_error *err);
-/* Merges into an existing message, as protobuf does. */
-onq_code oq_decode_into(oq_arena *arena, oq_schema_id id, const uint8_t *p, uint64_t n,
-                        uint64_t base, void *msg, onq_error *err);
 
 /* A deep copy of a message into an arena (payload bytes and views are shared, not copied). NULL
  * when out of memory. */

@@ -85,8 +85,9 @@ static bool shapes_agree(const oq_shape *a, const oq_shape *b) {
     return true;
 }
 
-onq_code oq_cmp_type(oq_cmp *c, oq_diff_kind kind, oq_str name, const oq_type *a, const oq_type *b,
-                     onq_error *err) {
+/* Types of two inputs or outputs, by name or position. */
+static onq_code compare_type(oq_cmp *c, oq_diff_kind kind, oq_str name, const oq_type *a,
+                             const oq_type *b, onq_error *err) {
     if ((a == NULL) != (b == NULL))
         return tell_types(c, OQ_DIFF_DIMENSION, name, a, b, err);
     if (a == NULL || oq_message_same(OQ_SCHEMA_type, a, b, NULL))
@@ -110,7 +111,7 @@ static onq_code compare_values(oq_cmp *c, oq_diff_kind kind, oq_value_info *cons
             OQ_TRY(oq_cmp_found(c, err, kind, a[i]->name, "%s %zu: '%.*s' vs '%.*s'", what, i,
                                 OQ_STR(a[i]->name), OQ_STR(b[i]->name)));
         else
-            OQ_TRY(oq_cmp_type(c, kind, a[i]->name, a[i]->type, b[i]->type, err));
+            OQ_TRY(compare_type(c, kind, a[i]->name, a[i]->type, b[i]->type, err));
         if (!oq_str_eq(a[i]->doc_string, b[i]->doc_string))
             OQ_TRY(oq_cmp_found(c, err, OQ_DIFF_DOC, a[i]->name, "doc_string of the %s", what));
     }

@@ -4,7 +4,6 @@
  * Nodes are matched by the first tensor they make, which is theirs alone in a valid graph; what is
  * left then by node name and operator. A graph in another order is the same graph.
  */
-#include "onnx/attr.h"
 #include "onnx/compare/compare_parts.h"
 
 /* ---- attributes ---- */

@@ -86,9 +86,6 @@ onq_code oq_cmp_renamed(oq_cmp *c, oq_graph *a, oq_graph *b, onq_error *err);
 /* ---- compare.c ---- */
 
 onq_code oq_cmp_graph(oq_cmp *c, oq_graph *a, oq_graph *b, onq_error *err);
-/* Types of two inputs or outputs, by name or position. */
-onq_code oq_cmp_type(oq_cmp *c, oq_diff_kind kind, oq_str name, const oq_type *a, const oq_type *b,
-                     onq_error *err);
 
 /* How many names there are without the empty ones at the end, which mean nothing. */
 static inline size_t oq_cmp_trimmed(const oq_strs *v) {

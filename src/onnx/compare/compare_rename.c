@@ -10,7 +10,6 @@
  * A node that finds no partner takes all that follow from it along; only the first of such a chain
  * is reported, the rest is counted.
  */
-#include "onnx/attr.h"
 #include "onnx/compare/compare_parts.h"
 #include "onnx/tensor.h"
 

@@ -3,7 +3,6 @@
  * found in summary_quant.c.
  */
 #include "onnx/summary/summary.h"
-#include "onnx/attr.h"
 #include "onnx/graph.h"
 #include "onnx/summary/summary_parts.h"
 #include "onnx/tensor.h"
@@ -18,13 +17,15 @@ static int by_count(const void *x, const void *y) {
     return d != 0 ? d : oq_str_cmp(a->op_type, b->op_type);
 }
 
-void oq_op_count_sort(oq_op_counts *v) {
+/* Most frequent first, then by name. */
+static void op_count_sort(oq_op_counts *v) {
     if (v->n > 1)
         qsort(v->v, v->n, sizeof *v->v, by_count);
 }
 
-onq_code oq_op_count_add(oq_arena *a, oq_op_counts *v, oq_map *map, const oq_node *n,
-                         onq_error *err) {
+/* Adds one to an operator's count. */
+static onq_code op_count_add(oq_arena *a, oq_op_counts *v, oq_map *map, const oq_node *n,
+                             onq_error *err) {
     const oq_str domain = oq_domain_plain(n->domain);
     oq_str key = n->op_type;
     if (domain.n != 0) {
@@ -154,7 +155,7 @@ static onq_code count_graph(oq_summary_walk *w, oq_graph *g, const oq_index *par
     for (size_t i = 0; i < g->node.n; i++) {
         const oq_node *n = g->node.v[i];
         w->s->nodes++;
-        OQ_TRY(oq_op_count_add(w->arena, &w->s->ops, &w->ops, n, err));
+        OQ_TRY(op_count_add(w->arena, &w->s->ops, &w->ops, n, err));
         count_node_oddities(w->s, &ix, n);
         OQ_TRY(oq_summary_quant_node(w, &ix, n, err));
         oq_graph_cursor at = {0};
@@ -174,7 +175,7 @@ static onq_code count_function(oq_summary_walk *w, const oq_function *f, onq_err
     w->s->graphs++;
     for (size_t i = 0; i < f->node.n; i++) {
         w->s->nodes++;
-        OQ_TRY(oq_op_count_add(w->arena, &w->s->ops, &w->ops, f->node.v[i], err));
+        OQ_TRY(op_count_add(w->arena, &w->s->ops, &w->ops, f->node.v[i], err));
         OQ_TRY(oq_summary_quant_node(w, &ix, f->node.v[i], err));
         oq_graph_cursor at = {0};
         for (oq_graph *sub; (sub = oq_node_next_graph(f->node.v[i], &at)) != NULL;)
@@ -206,9 +207,9 @@ onq_code oq_summary_make(oq_summary *s, oq_arena *a, oq_model *m, const oq_modes
         OQ_TRY(count_graph(&w, m->proto->graph, NULL, 1, err));
     for (size_t i = 0; i < m->proto->functions.n; i++)
         OQ_TRY(count_function(&w, m->proto->functions.v[i], err));
-    oq_op_count_sort(&s->ops);
+    op_count_sort(&s->ops);
     for (size_t i = 0; i < OQ_MODE_COUNT; i++)
-        oq_op_count_sort(&s->can[i].ops);
+        op_count_sort(&s->can[i].ops);
     return ONQ_OK;
 }
 

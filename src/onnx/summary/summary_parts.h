@@ -18,12 +18,6 @@ typedef struct oq_summary_walk {
     oq_map counted[OQ_MODE_COUNT]; /* names of weights counted for a mode */
 } oq_summary_walk;
 
-/* Adds one to an operator's count. */
-onq_code oq_op_count_add(oq_arena *a, oq_op_counts *v, oq_map *map, const oq_node *n,
-                         onq_error *err);
-/* Most frequent first, then by name. */
-void oq_op_count_sort(oq_op_counts *v);
-
 /* What one node says about quantization. */
 onq_code oq_summary_quant_node(oq_summary_walk *w, const oq_index *ix, const oq_node *n,
                                onq_error *err);

@@ -61,7 +61,6 @@ typedef struct oq_fuse_job {
     size_t n_constants; /* out: lifted */
     unsigned rounds;    /* out */
 } oq_fuse_job;
-onq_code oq_fuse_rounds(oq_fuse_job *job, onq_error *err);
 
 /* Indexes the graph; m, g, scratch, shapes and names are set by the caller. */
 onq_code oq_fuse_begin(oq_fuse *f, onq_error *err);

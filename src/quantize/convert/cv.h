@@ -141,8 +141,6 @@ typedef struct oq_cv_row {
 extern const oq_cv_row oq_cv_rows[];
 extern const size_t oq_cv_row_count;
 
-/* The row of a quantized operator, or NULL. */
-const oq_cv_row *oq_cv_row_of(const oq_node *n);
 /* The axis along which the channels of that operand lie; it may be negative. */
 int64_t oq_cv_slot_axis(const oq_cv_slot *in, const oq_node *n);
 /* Operators that hand on the values of their first input. */
@@ -151,7 +149,6 @@ typedef struct oq_cv_mover {
     bool all_in;   /* of all inputs */
     bool no_value; /* output 0 holds no values, but their order does decide it */
 } oq_cv_mover;
-const oq_cv_mover *oq_cv_mover_of(const oq_node *n);
 
 /* Steps. */
 onq_code oq_cv_lift(oq_cv_scope *s, onq_error *err);

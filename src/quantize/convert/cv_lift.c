@@ -26,7 +26,8 @@ const oq_cv_row oq_cv_rows[] = {
 };
 const size_t oq_cv_row_count = OQ_COUNT(oq_cv_rows);
 
-const oq_cv_row *oq_cv_row_of(const oq_node *n) {
+/* The row of a quantized operator, or NULL. */
+static const oq_cv_row *row_of(const oq_node *n) {
     const oq_str domain = oq_domain_plain(n->domain);
     for (size_t i = 0; i < OQ_COUNT(oq_cv_rows); i++)
         if (oq_str_is(n->op_type, oq_cv_rows[i].type) && oq_str_is(domain, oq_cv_rows[i].domain))
@@ -40,7 +41,7 @@ int64_t oq_cv_slot_axis(const oq_cv_slot *in, const oq_node *n) {
     return in->axis;
 }
 
-const oq_cv_mover *oq_cv_mover_of(const oq_node *n) {
+static const oq_cv_mover *mover_of(const oq_node *n) {
     static const oq_cv_mover movers[] = {
         {"ArgMax", false, true},        {"ArgMin", false, true},
         {"Concat", true, false},        {"DepthToSpace", false, false},
@@ -101,7 +102,7 @@ static onq_code know_row(oq_cv_scope *s, const oq_node *n, const oq_cv_row *row,
 }
 
 static onq_code know_node(oq_cv_scope *s, const oq_node *n, onq_error *err) {
-    const oq_cv_row *row = oq_cv_row_of(n);
+    const oq_cv_row *row = row_of(n);
     if (row != NULL)
         return know_row(s, n, row, err);
     if (oq_op_traits_of(n->op_type)->kind == OQ_KIND_DYNAMIC && n->output.n == 3) {
@@ -128,7 +129,7 @@ static size_t data_outputs(const oq_cv_mover *m, const oq_node *n) {
 }
 
 static onq_code hand_on(oq_cv_scope *s, const oq_node *n, bool forward, onq_error *err) {
-    const oq_cv_mover *m = oq_cv_mover_of(n);
+    const oq_cv_mover *m = mover_of(n);
     const oq_cv_param *p = NULL;
     if (m == NULL)
         return ONQ_OK;
@@ -355,8 +356,8 @@ static bool has_rule(const oq_node *n) {
 
 static onq_code lift_node(oq_cv_scope *s, uint32_t at, onq_error *err) {
     oq_node *n = s->graph->node.v[at];
-    const oq_cv_row *row = oq_cv_row_of(n);
-    const oq_cv_mover *m = oq_cv_mover_of(n);
+    const oq_cv_row *row = row_of(n);
+    const oq_cv_mover *m = mover_of(n);
     bool done = false;
     if (s->drop[at])
         return ONQ_OK;

@@ -10,7 +10,6 @@
 #include "onnx/attr.h"
 #include "onnx/graph.h"
 #include "onnx/operators.h"
-#include "onnx/tensor.h"
 #include "quantize/convert/convert.h"
 #include "quantize/convert/cv.h"
 

@@ -4,7 +4,6 @@
 #include "quantize/cost/cost.h"
 
 #include "base/text/number_text.h"
-#include "onnx/attr.h"
 #include "onnx/graph.h"
 
 /* Less than that part of float's time is a gain. */

@@ -3,7 +3,6 @@
  */
 #include "quantize/cost/share.h"
 
-#include "onnx/attr.h"
 #include "onnx/operators.h"
 #include "onnx/tensor.h"
 #include "shape/macs.h"

@@ -3,7 +3,6 @@
  */
 #include "quantize/number/saturate.h"
 
-#include "base/text/real.h"
 #include "onnx/attr.h"
 #include "onnx/operators.h"
 

@@ -3,7 +3,6 @@
  */
 #include "quantize/ort/result_opset.h"
 
-#include "onnx/attr.h"
 #include "onnx/edit.h"
 #include "onnx/graph.h"
 #include "onnx/operators.h"

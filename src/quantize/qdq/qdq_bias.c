@@ -4,7 +4,6 @@
  */
 #include "quantize/qdq/qdq_state.h"
 
-#include "base/text/real.h"
 #include "onnx/tensor.h"
 #include "quantize/choose/act_param.h"
 #include "quantize/number/bias.h"

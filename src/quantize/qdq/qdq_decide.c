@@ -8,7 +8,6 @@
 #include "quantize/qdq/qdq_state.h"
 
 #include "base/pool.h"
-#include "base/text/real.h"
 #include "quantize/choose/act_param.h"
 #include "quantize/number/bias.h"
 #include "quantize/number/saturate.h"

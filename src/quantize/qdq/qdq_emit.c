@@ -205,7 +205,8 @@ static onq_code emit_dedicated(oq_qdq *q, oq_qdq_tensor *t, const oq_qdq_value *
     return ONQ_OK;
 }
 
-onq_code oq_qdq_emit_pair(oq_qdq *q, oq_qdq_tensor *t, const oq_qdq_value *v, onq_error *err) {
+/* The pair of an activation: shared by all readers, or dedicated ones. */
+static onq_code emit_pair(oq_qdq *q, oq_qdq_tensor *t, const oq_qdq_value *v, onq_error *err) {
     if (q->config->dedicated_qdq_pair && t->receivers.n > 1)
         return emit_dedicated(q, t, v, err);
     oq_str in = t->name, out = t->name;
@@ -227,7 +228,7 @@ static onq_code emit_activation(oq_qdq *q, const oq_qdq_step *s, onq_error *err)
     else
         OQ_TRY(add_params(q, t->name, "_zero_point", "_scale", NULL, 0, t->value, err));
     if (s->what == OQ_QDQ_STEP_PAIR)
-        return oq_qdq_emit_pair(q, t, t->value, err);
+        return emit_pair(q, t, t->value, err);
     OQ_TRY(add_params(q, t->name, "_zero_point_convert", "_scale_convert", NULL, 0, t->converted,
                       err));
     return oq_qdq_emit_converted(q, t, oq_qdq_convert(q, t), err);

@@ -20,8 +20,6 @@ void oq_qdq_replace_outputs(oq_qdq *q, const oq_qdq_tensor *t, oq_str name);
 /* An output of the graph that a node makes (an input or initializer that is an output cannot be
  * renamed). */
 bool oq_qdq_is_made_output(const oq_qdq_tensor *t);
-/* The pair of an activation: shared by all readers, or dedicated ones. */
-onq_code oq_qdq_emit_pair(oq_qdq *q, oq_qdq_tensor *t, const oq_qdq_value *v, onq_error *err);
 
 /* The pairs of an activation whose type is converted for some readers (qdq_convert.c). t->value and
  * t->converted hold the parameters. */

@@ -208,6 +208,3 @@ const oq_override *oq_qdq_convert(const oq_qdq *q, const oq_qdq_tensor *t);
 /* The parameters that a node of that name sees (QDQTensorQuantizedValue.get_for_consumer); NULL
  * when the tensor has none. */
 const oq_qdq_value *oq_qdq_value_for(oq_qdq *q, oq_qdq_tensor *t, oq_str node_name);
-/* Fills t->value from the DequantizeLinear of the input model that makes the tensor, if its
- * parameters are one number each; false when it has none. */
-bool oq_qdq_dq_value(oq_qdq *q, oq_qdq_tensor *t);

@@ -145,7 +145,9 @@ static oq_tensor *scalar_init(const oq_qdq *q, uint32_t tensor) {
     return oq_qdq_at(q, tensor)->init;
 }
 
-bool oq_qdq_dq_value(oq_qdq *q, oq_qdq_tensor *t) {
+/* Fills t->value from the DequantizeLinear of the input model that makes the tensor, if its
+ * parameters are one number each; false when it has none. */
+static bool dq_value(oq_qdq *q, oq_qdq_tensor *t) {
     if (t->dq_node == OQ_NO_NODE)
         return false;
     const uint32_t scale_t = oq_qdq_input(q, t->dq_node, 1);
@@ -174,7 +176,7 @@ bool oq_qdq_dq_value(oq_qdq *q, oq_qdq_tensor *t) {
 
 const oq_qdq_value *oq_qdq_value_for(oq_qdq *q, oq_qdq_tensor *t, oq_str node_name) {
     if (t->value == NULL)
-        oq_qdq_dq_value(q, t);
+        dq_value(q, t);
     if (t->converted == NULL)
         return t->value;
     return oq_str_among(node_name, t->converted_for.v, t->converted_for.n) ? t->converted
@@ -201,7 +203,7 @@ static void find_round(oq_qdq *q, uint32_t *round, uint32_t first, uint32_t *cha
         last = round[t];
         place = oq_qdq_at(q, t)->place;
     } else if (t != OQ_NO_TENSOR &&
-               (oq_qdq_at(q, t)->value != NULL || oq_qdq_dq_value(q, oq_qdq_at(q, t)))) {
+               (oq_qdq_at(q, t)->value != NULL || dq_value(q, oq_qdq_at(q, t)))) {
         last = 1;
     }
     while (n-- > 0) {

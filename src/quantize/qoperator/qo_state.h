@@ -111,8 +111,6 @@ onq_code oq_qo_narrow(oq_qo *q, oq_str name, onq_error *err);
 
 /* ---- trained models (qoperator_trained.c) ---- */
 
-/* The parameters that a weight was trained with, or NULL. */
-const oq_tensor_override *oq_qo_trained_weight(const oq_qo *q, oq_str name);
 /* The axis of a trained weight in the tensor that is in the graph; false: not per channel. */
 bool oq_qo_trained_axis(const oq_qo *q, oq_str name, int64_t *axis);
 /* Trained weights of a node that stays float become integers with a DequantizeLinear; Conv and its

@@ -22,7 +22,8 @@ static const oq_tensor *before_turn(const oq_qo_shared *sh, oq_str name) {
     return NULL;
 }
 
-const oq_tensor_override *oq_qo_trained_weight(const oq_qo *q, oq_str name) {
+/* The parameters that a weight was trained with, or NULL. */
+static const oq_tensor_override *trained_weight(const oq_qo *q, oq_str name) {
     const oq_tensor *origin = before_turn(q->sh, name);
     if (!oq_qo_config(q)->trained || oq_qo_init_in_path(q, name) == NULL)
         return NULL;
@@ -30,7 +31,7 @@ const oq_tensor_override *oq_qo_trained_weight(const oq_qo *q, oq_str name) {
 }
 
 bool oq_qo_trained_axis(const oq_qo *q, oq_str name, int64_t *axis) {
-    const oq_tensor_override *t = oq_qo_trained_weight(q, name);
+    const oq_tensor_override *t = trained_weight(q, name);
     if (t == NULL || !oq_override_is_channel(t))
         return false;
     *axis = t->channels.v[0].axis;
@@ -98,7 +99,7 @@ static onq_code round_inputs(oq_qo *q, oq_node **left, onq_error *err) {
     const bool of_weights = oq_op_traits_of(n->op_type)->product != OQ_NO_PRODUCT;
     bool trained = false;
     for (size_t i = 0; i < n->input.n && i < 2; i++)
-        trained |= oq_qo_trained_weight(q, n->input.v[i]) != NULL;
+        trained |= trained_weight(q, n->input.v[i]) != NULL;
     for (size_t i = 0; of_weights && trained && i < n->input.n && i < 2; i++)
         if (oq_qo_has_params(q, n->input.v[i]) && oq_map_has(&q->made, n->input.v[i])) {
             if (*left == n && (*left = oq_qo_copy(q, n)) == NULL)
@@ -117,8 +118,7 @@ onq_code oq_qo_leave_trained(oq_qo *q, oq_node **left, onq_error *err) {
     for (size_t i = 0; i < n->input.n; i++) {
         oq_qo_value *v = NULL;
         int64_t axis = 0;
-        if (oq_qo_trained_weight(q, n->input.v[i]) == NULL ||
-            !oq_qo_is_float_weight(q, n->input.v[i]) ||
+        if (trained_weight(q, n->input.v[i]) == NULL || !oq_qo_is_float_weight(q, n->input.v[i]) ||
             (q->sh->opset < 13 && oq_qo_trained_axis(q, n->input.v[i], &axis)))
             continue;
         OQ_TRY(oq_qo_input(q, n, i, &how, &v, err));
@@ -135,7 +135,7 @@ oq_qo_rule oq_qo_trained_rule(const oq_qo *q, const oq_node *n) {
         !oq_pick_is_empty(&c->op_types) || left_by_name(q, n) || n->output.n != 1)
         return NULL;
     for (size_t i = 0; i < (traits->clips ? 1 : n->input.n); i++)
-        if (!oq_qo_has_params(q, n->input.v[i]) && oq_qo_trained_weight(q, n->input.v[i]) == NULL)
+        if (!oq_qo_has_params(q, n->input.v[i]) && trained_weight(q, n->input.v[i]) == NULL)
             return NULL;
     return oq_qo_has_params(q, n->output.v[0]) ? oq_rules_of(n->op_type)->qlinear : NULL;
 }
@@ -256,7 +256,7 @@ static onq_code emit_conv(conv *c, onq_error *err) {
 
 /* True if there is one zero point for all channels of the trained weight. */
 static bool one_zero(const oq_qo *q, oq_str name) {
-    const oq_tensor_override *t = oq_qo_trained_weight(q, name);
+    const oq_tensor_override *t = trained_weight(q, name);
     for (size_t i = 1; t != NULL && i < t->channels.n; i++)
         if (t->channels.v[i].zero != t->channels.v[0].zero)
             return false;

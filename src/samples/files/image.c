@@ -3,8 +3,6 @@
  */
 #include "samples/files/image.h"
 
-#include "base/alloc.h"
-
 onq_code oq_image_decode(oq_arena *a, const uint8_t *p, size_t n, uint64_t most_pixels,
                          oq_image *out, onq_error *err) {
     static const uint8_t png[8] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};

@@ -8,8 +8,6 @@
  */
 #include "samples/files/image.h"
 
-#include "base/alloc.h"
-
 #include <setjmp.h>
 
 #include <jpeglib.h>

@@ -6,8 +6,6 @@
  */
 #include "samples/files/image.h"
 
-#include "base/alloc.h"
-
 #include <spng.h>
 
 /* Chunks that are kept (EXIF, palette) and what they may take. */

@@ -8,8 +8,6 @@
  */
 #include "samples/files/image.h"
 
-#include "base/alloc.h"
-
 #define WEIGHT_BITS 22
 
 /* Weights of one axis: output i takes count[i] inputs from first[i], times weight[i * width

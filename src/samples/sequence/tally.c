@@ -3,7 +3,6 @@
  */
 #include "samples/sequence/tally.h"
 
-#include <inttypes.h>
 #include <math.h>
 
 onq_code oq_tally_init(oq_tally *t, const onq_allocator *alloc, const oq_roles *roles,
@@ -167,7 +166,9 @@ static bool speaks(const oq_tally *t, size_t k) {
     return t->roles->language.is && k == t->roles->language.logits;
 }
 
-double oq_tally_over(const oq_tally *t, oq_tally_way way, size_t k, size_t from, size_t to) {
+/* How near output k is over the places [from, to): dB, or the divergence of a language model. NAN
+ * where nothing was compared. */
+static double tally_over(const oq_tally *t, oq_tally_way way, size_t k, size_t from, size_t to) {
     oq_agree agree = {0};
     oq_lm_score text = {0};
     for (size_t i = from; i < to && i < t->seen; i++)
@@ -192,7 +193,7 @@ void oq_tally_json(const oq_tally *t, size_t k, oq_str name, oq_jw *w) {
     for (size_t i = 0; i < (t->forced ? OQ_TALLY_WAYS : 1); i++) {
         oq_jw_begin_array(w, way_names[i]);
         for (size_t j = 0; j < t->seen; j++)
-            oq_jw_real(w, NULL, oq_tally_over(t, (oq_tally_way)i, k, j, j + 1));
+            oq_jw_real(w, NULL, tally_over(t, (oq_tally_way)i, k, j, j + 1));
         oq_jw_end_array(w);
     }
     oq_jw_end_object(w);
@@ -225,7 +226,7 @@ void oq_tally_text(const oq_tally *t, size_t k, oq_str name, oq_buf *out) {
     for (size_t i = 0; i < (t->forced ? OQ_TALLY_WAYS : 1); i++) {
         oq_buf_addf(out, "%-14s", ways[i]);
         for (size_t from = 0, to = 1; from < t->seen; from = to, to *= 2)
-            add_figure(out, oq_tally_over(t, (oq_tally_way)i, k, from, to), speaks(t, k));
+            add_figure(out, tally_over(t, (oq_tally_way)i, k, from, to), speaks(t, k));
         oq_buf_addc(out, '\n');
     }
 }

@@ -57,9 +57,6 @@ onq_code oq_tally_join(oq_tally *t, const oq_tally *one, onq_error *err);
 /* Percent of sequences that are kept; NAN where no output holds classes. */
 double oq_tally_kept(const oq_tally *t);
 
-/* How near output k is over the places [from, to): dB, or the divergence of a language model. NAN
- * where nothing was compared. */
-double oq_tally_over(const oq_tally *t, oq_tally_way way, size_t k, size_t from, size_t to);
 /* "along": the figures of output k at every place, of both ways, as a member of the open object;
  * nothing if there is only one place. */
 void oq_tally_json(const oq_tally *t, size_t k, oq_str name, oq_jw *w);

@@ -16,7 +16,7 @@ void oq_sdims_init(oq_sdims *ds, oq_arena *arena, bool plain) {
     oq_map_init(&ds->atoms, arena);
 }
 
-int64_t oq_sat_add(int64_t a, int64_t b) {
+static int64_t sat_add(int64_t a, int64_t b) {
     if (a == INT64_MIN || b == INT64_MIN)
         return INT64_MIN;
     if (a == INT64_MAX || b == INT64_MAX)
@@ -27,7 +27,7 @@ int64_t oq_sat_add(int64_t a, int64_t b) {
     return r;
 }
 
-int64_t oq_sat_mul(int64_t a, int64_t b) {
+static int64_t sat_mul(int64_t a, int64_t b) {
     if (a == 0 || b == 0)
         return 0;
     int64_t r;
@@ -43,7 +43,7 @@ int64_t oq_floor_div(int64_t a, int64_t b) {
     return a % b != 0 && a < 0 ? q - 1 : q;
 }
 
-int oq_term_cmp(const oq_term *a, const oq_term *b) {
+static int term_cmp(const oq_term *a, const oq_term *b) {
     if (a->n != b->n)
         return a->n > b->n ? -1 : 1;
     for (size_t i = 0; i < a->n; i++)
@@ -72,7 +72,7 @@ void oq_poly_add_term(oq_poly *p, int64_t coef, const oq_term *t) {
     }
     size_t i = 0;
     int cmp = 1;
-    while (i < p->n && (cmp = oq_term_cmp(&p->t[i], t)) < 0)
+    while (i < p->n && (cmp = term_cmp(&p->t[i], t)) < 0)
         i++;
     if (i < p->n && cmp == 0) {
         if (__builtin_add_overflow(p->t[i].coef, c, &p->t[i].coef)) {
@@ -115,7 +115,8 @@ bool oq_term_mul(const oq_term *a, const oq_term *b, oq_term *out) {
     return true;
 }
 
-void oq_poly_mul(oq_poly *out, const oq_poly *a, const oq_poly *b) {
+/* out = a * b; out is neither. */
+static void poly_mul(oq_poly *out, const oq_poly *a, const oq_poly *b) {
     out->n = 0;
     out->bad = a->bad || b->bad;
     for (size_t i = 0; i < a->n && !out->bad; i++) {
@@ -133,8 +134,7 @@ static void term_bounds(const oq_term *t, int64_t *least, int64_t *most) {
     int64_t lo = t->coef, hi = t->coef;
     for (size_t i = 0; i < t->n; i++) {
         const int64_t a = t->f[i]->least, b = t->f[i]->most;
-        const int64_t c[4] = {oq_sat_mul(lo, a), oq_sat_mul(lo, b), oq_sat_mul(hi, a),
-                              oq_sat_mul(hi, b)};
+        const int64_t c[4] = {sat_mul(lo, a), sat_mul(lo, b), sat_mul(hi, a), sat_mul(hi, b)};
         lo = hi = c[0];
         for (size_t k = 1; k < 4; k++) {
             lo = c[k] < lo ? c[k] : lo;
@@ -153,8 +153,8 @@ void oq_poly_bounds(const oq_poly *p, int64_t *least, int64_t *most) {
         term_bounds(&p->t[i], &a, &b);
         open_lo = open_lo || a == INT64_MIN;
         open_hi = open_hi || b == INT64_MAX;
-        lo = oq_sat_add(lo, a);
-        hi = oq_sat_add(hi, b);
+        lo = sat_add(lo, a);
+        hi = sat_add(hi, b);
     }
     /* A sum that saturated says nothing on the side it left. */
     *least = p->bad || open_lo || lo == INT64_MAX ? INT64_MIN : lo;
@@ -398,6 +398,6 @@ oq_sdim oq_sdim_mul(oq_sdims *ds, oq_sdim a, oq_sdim b) {
     oq_poly p, q, r;
     oq_poly_of(&p, a);
     oq_poly_of(&q, b);
-    oq_poly_mul(&r, &p, &q);
+    poly_mul(&r, &p, &q);
     return oq_poly_intern(ds, &r);
 }

@@ -52,11 +52,8 @@ void oq_poly_of(oq_poly *p, oq_sdim d);
 void oq_poly_add_term(oq_poly *p, int64_t coef, const oq_term *t);
 /* p += coef * q. */
 void oq_poly_add(oq_poly *p, int64_t coef, const oq_poly *q);
-/* out = a * b; out is neither. */
-void oq_poly_mul(oq_poly *out, const oq_poly *a, const oq_poly *b);
 /* The product of two terms; false when it has too many factors or overflows. */
 bool oq_term_mul(const oq_term *a, const oq_term *b, oq_term *out);
-int oq_term_cmp(const oq_term *a, const oq_term *b);
 /* The interned dimension. */
 oq_sdim oq_poly_intern(oq_sdims *ds, const oq_poly *p);
 /* The interned atom as a dimension; unknown past the limits. */
@@ -66,7 +63,4 @@ const oq_atom *oq_sdim_atom(oq_sdim d);
 /* Bounds of a polynomial by interval arithmetic. */
 void oq_poly_bounds(const oq_poly *p, int64_t *least, int64_t *most);
 
-/* Arithmetic that stays at the ends instead of overflowing; the ends mean "unbounded". */
-int64_t oq_sat_add(int64_t a, int64_t b);
-int64_t oq_sat_mul(int64_t a, int64_t b);
 int64_t oq_floor_div(int64_t a, int64_t b); /* b > 0 */
