@@ -1,42 +1,15 @@
 /*
-static  * bench_decode.c — see bench_decode.h. Of several runs the fastest counts: a busy moment of the
+ * bench_decode.c — see bench_decode.h. Of several runs the fastest counts: a busy moment of the
  * machine is no property of the model.
  */
 #include "api/bench/bench_decode.h"
+
+#include "samples/sequence/seq_text.h"
 
 #define ROUNDS 3 /* of a text at once */
 #define STEPS  8 /* of one token each, after it */
 
 const uint64_t decode_lengths[OQ_DECODE_LENGTHS] = {1, 128, 1024};
-
-/* The inputs of a text: all but its tokens are those of the sample, or left out. */
-static onq_code make_text(const oq_walker *w, const oq_sample *like, uint64_t length, oq_arena *a,
-                          oq_sample *out, onq_error *err) {
-    const oq_language *l = &w->roles.language;
-    const oq_datum *ids = &like->inputs[l->ids];
-    bool *may_lack = OQ_NEW_ARRAY(a, bool, w->in.n + 1);
-    oq_datum *inputs = OQ_NEW_ARRAY(a, oq_datum, w->in.n + 1);
-    int64_t *dims = OQ_NEW_ARRAY(a, int64_t, 2);
-    const size_t each = ids->dtype == OQ_INT32 ? 4 : 8;
-    uint8_t *data = oq_arena_alloc(a, length * each);
-    OQ_TRY_ALLOC(may_lack != NULL && inputs != NULL && dims != NULL && data != NULL, err);
-    oq_walker_may_lack(w, may_lack);
-    for (size_t i = 0; i < w->in.n; i++)
-        inputs[i] = may_lack[i] ? (oq_datum){0} : like->inputs[i];
-    for (uint64_t i = 0; i < length; i++)
-        memcpy(data + i * each, (const uint8_t *)ids->data + i % ids->count * each, each);
-    dims[0] = 1;
-    dims[1] = (int64_t)length;
-    inputs[l->ids] = (oq_datum){.kind = OQ_DATUM_TENSOR,
-                                .dtype = ids->dtype,
-                                .rank = 2,
-                                .dims = dims,
-                                .count = length,
-                                .data = data,
-                                .size_bytes = length * each};
-    *out = (oq_sample){.name = "text", .inputs = inputs, .n_inputs = w->in.n};
-    return ONQ_OK;
-}
 
 /* One step, and the seconds that its run took. */
 static onq_code run_step(oq_session *s, oq_walk *walk, const oq_sample *step, double *seconds,
@@ -68,8 +41,7 @@ static onq_code run_text(oq_session *s, oq_walk *walk, const oq_sample *text, do
 onq_code oq_bench_decode_run(oq_bench_decode *d, oq_session *session, const oq_walker *walker,
                              const oq_sample *sample, onq_error *err) {
     const onq_allocator *alloc = &session->engine->env->alloc;
-    const oq_datum *ids = &sample->inputs[walker->roles.language.ids];
-    if (ids->kind != OQ_DATUM_TENSOR || ids->rank != 2 || ids->count == 0)
+    if (!oq_walk_has_text(walker, sample))
         return ONQ_OK;
     d->measured = true;
     for (size_t i = 0; i < OQ_DECODE_LENGTHS; i++) {
@@ -78,7 +50,7 @@ onq_code oq_bench_decode_run(oq_bench_decode *d, oq_session *session, const oq_w
         onq_error why = ONQ_ERROR_INIT;
         OQ_SCRATCH(arena, alloc);
         oq_walk walk;
-        OQ_TRY(make_text(walker, sample, decode_lengths[i], &arena, &text, err));
+        OQ_TRY(oq_walk_text(walker, sample, decode_lengths[i], &arena, &text, err));
         oq_walk_init(&walk, walker, alloc);
         onq_code rc = ONQ_OK;
         for (unsigned k = 0; k < ROUNDS && rc == ONQ_OK; k++)
