@@ -176,6 +176,10 @@ bool oq_is_as_fast(const oq_candidate *a, const oq_candidate *b) {
     return a->ms > 0 && a->ms <= b->ms + noise;
 }
 
+bool oq_is_no_slower(const oq_candidate *c, const oq_candidate *given) {
+    return oq_is_as_fast(c, given) && c->prefill_ms <= OQ_MOST_PREFILL * given->prefill_ms;
+}
+
 /* Costs no more than `least` does, as far as one can say. */
 static bool is_as_cheap(const oq_candidate *c, const oq_candidate *least, oq_prefer prefer) {
     return prefer == OQ_PREFER_SIZE ? (double)c->size <= (1 + OQ_NOISE_PART) * (double)least->size
@@ -192,7 +196,7 @@ typedef struct range {
 
 static bool is_in(const oq_candidate *c, const range *r) {
     return c->ok && c->reached && (c->exact ? r->floats : r->integers) &&
-           (r->given == NULL || c == r->given || oq_is_as_fast(c, r->given)) &&
+           (r->given == NULL || c == r->given || oq_is_no_slower(c, r->given)) &&
            (r->least == NULL || is_as_cheap(c, r->least, r->prefer));
 }
 
@@ -243,7 +247,7 @@ oq_candidate *oq_choose_nearest(const oq_candidates *all, const oq_targets *t) {
     for (size_t i = 0; i < all->n; i++) {
         oq_candidate *c = all->v[i];
         if (c->ok && !c->exact && !oq_score_is_wrong(&c->score) &&
-            (given == NULL || oq_is_as_fast(c, given)) && (best == NULL || is_better(t, c, best)))
+            (given == NULL || oq_is_no_slower(c, given)) && (best == NULL || is_better(t, c, best)))
             best = c;
     }
     return best;

@@ -8,6 +8,8 @@
 
 /* The most of a time that its noise may count for. */
 #define OQ_NOISE_PART 0.02
+/* Times float's for the text of a decoder, that a model may take which is faster with tokens. */
+#define OQ_MOST_PREFILL 1.25
 /* dB from which a float model with rewrites counts as the same as the one that was given. */
 #define OQ_EXACT_DB 60
 /* A set of operators is worth more noise where it is so much faster. */
@@ -45,7 +47,8 @@ typedef struct oq_candidate {
     uint64_t size;       /* bytes, external data counted */
     oq_score score;      /* on samples that did not calibrate */
     oq_score report;     /* of the one that is taken; samples 0: not measured */
-    double ms;           /* of one sample; 0: not timed */
+    double ms;           /* of one sample, of a decoder of one token; 0: not timed */
+    double prefill_ms;   /* of a decoder's text at once; 0: it is none */
     double ms_noise;     /* what two halves of that measurement differ by */
     double predicted;    /* dB, from the noise of its units; NaN: not predicted */
     bool partly;         /* judged by some samples, for they lost its targets */
@@ -85,6 +88,9 @@ oq_candidate *oq_choose_nearest(const oq_candidates *all, const oq_targets *t);
 bool oq_is_more_accurate(const oq_targets *t, const oq_candidate *a, const oq_candidate *b);
 /* Takes no longer than b, as far as the noise lets one say. */
 bool oq_is_as_fast(const oq_candidate *a, const oq_candidate *b);
+/* No slower than the float model that was given: a decoder with tokens, and no more than
+ * OQ_MOST_PREFILL slower with a text. */
+bool oq_is_no_slower(const oq_candidate *c, const oq_candidate *given);
 /* Sets on_curve, and sorts the indices of those into order[n] by time, fastest first. Gives their
  * number. */
 size_t oq_curve(const oq_candidates *all, const oq_targets *t, size_t *order);

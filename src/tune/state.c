@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define FORMAT "onq auto 3"
+#define FORMAT "onq auto 4"
 
 /* The numbers of a row, by name. */
 typedef struct field {
@@ -19,7 +19,7 @@ typedef struct field {
     double *value;
 } field;
 
-#define FIELDS (2 * OQ_METRICS + 6)
+#define FIELDS (2 * OQ_METRICS + 7)
 
 static void list_fields(oq_state_row *row, field v[FIELDS]) {
     const field others[] = {{"expected", &row->score.expected},
@@ -27,7 +27,8 @@ static void list_fields(oq_state_row *row, field v[FIELDS]) {
                             {"worst_tenth", &row->score.worst_tenth},
                             {"accuracy", &row->score.accuracy},
                             {"ms", &row->ms},
-                            {"ms_noise", &row->ms_noise}};
+                            {"ms_noise", &row->ms_noise},
+                            {"prefill_ms", &row->prefill_ms}};
     size_t n = 0;
     for (oq_metric m = 0; m < OQ_METRICS; m++) {
         const char *name = oq_metric_of(m)->name;

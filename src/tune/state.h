@@ -18,7 +18,7 @@ typedef struct oq_tune_state {
 
 typedef struct oq_state_row {
     oq_score score;
-    double ms, ms_noise;
+    double ms, ms_noise, prefill_ms;
     uint64_t size;
     bool partly;         /* some samples judged it */
     const char *why_not; /* it could not be made, or NULL; valid until the state is closed */

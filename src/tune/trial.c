@@ -6,15 +6,7 @@
 #include "engine/sweep.h"
 
 #include <math.h>
-#include <time.h>
 
-#define MAX_CLOCKED  8 /* samples that are timed */
-#define MIN_CLOCKED  2
-#define MIN_ROUNDS   3
-#define MAX_ROUNDS   25
-#define WARM_ROUNDS  2                     /* the first runs of a session take longer */
-#define FAR_SLOWER   1.5                   /* than the first: these rounds say enough */
-#define COARSE_STEP  100000                /* nanoseconds */
 #define SCORE_MEMORY ((uint64_t)512 << 20) /* that samples which run at once may add */
 
 void oq_trials_init(oq_trials *t, const onq_allocator *alloc, const oq_meaning *meaning) {
@@ -269,111 +261,4 @@ onq_code oq_trials_score(const oq_trials *t, oq_session *s, const oq_model *m, c
     for (size_t i = 0; i < r.n; i++)
         OQ_TRY(add_step(r.steps[i], r.steps[i]->outputs, t->n_outputs, into, err));
     return ONQ_OK;
-}
-
-/* ---- time ---- */
-
-/* The clock of a thread has steps of 10 ms and more on some systems, where small models take none. */
-static bool own_clock_is_fine(void) {
-    struct timespec step;
-    return clock_getres(CLOCK_THREAD_CPUTIME_ID, &step) == 0 && step.tv_sec == 0 &&
-           step.tv_nsec < COARSE_STEP;
-}
-
-static double now(bool own_time) {
-    struct timespec t;
-    if (!own_time || clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) != 0)
-        return oq_seconds();
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-/* The i-th of n steps that are timed: the first samples, of sequences some that are spread over
- * them, for those with a long past take longer. */
-static const oq_sample *timed(const oq_trials *t, size_t i, size_t n) {
-    return &t->steps.v[t->steps.n > t->all.n ? i * t->steps.n / n : i].sample;
-}
-
-/* One round of one session; least[] has the best so far of each sample. */
-static onq_code clock_round(const oq_trials *t, oq_session *session, bool own_time, size_t n,
-                            double *least, onq_error *err) {
-    for (size_t i = 0; i < n; i++) {
-        const double begin = now(own_time);
-        OQ_TRY(oq_sample_run(session, NULL, timed(t, i, n), NULL, err));
-        const double taken = now(own_time) - begin;
-        least[i] = least[i] == 0 || taken < least[i] ? taken : least[i];
-    }
-    return ONQ_OK;
-}
-
-static double sum_of(const double *v, size_t n) {
-    double sum = 0;
-    for (size_t i = 0; i < n; i++)
-        sum += v[i];
-    return sum;
-}
-
-static double ms_of(const double *least, size_t n) {
-    return 1e3 * sum_of(least, n) / (double)n;
-}
-
-/* The least of even and odd rounds, which follow each other in `even`. */
-static double ms_of_both(const double *even, size_t n) {
-    const double *odd = even + n;
-    double sum = 0;
-    for (size_t k = 0; k < n; k++)
-        sum += odd[k] > 0 ? fmin(even[k], odd[k]) : even[k];
-    return 1e3 * sum / (double)n;
-}
-
-/* Rounds until each session had its time. least[] has n values of each session, of even rounds and
- * then of odd ones. */
-static onq_code clock_rounds(const oq_trials *t, const oq_clocking *c, size_t n, double *least,
-                             onq_error *err) {
-    onq_env *env = c->sessions[0]->engine->env;
-    const bool own_time = c->own_time && own_clock_is_fine();
-    const double begin = oq_seconds();
-    for (size_t round = 0; round < MAX_ROUNDS; round++) {
-        if (round >= MIN_ROUNDS && oq_seconds() - begin > c->seconds * (double)c->n)
-            break;
-        for (size_t i = 0; i < c->n; i++)
-            if (round < WARM_ROUNDS ||
-                ms_of_both(least + 2 * i * n, n) <= FAR_SLOWER * ms_of_both(least, n))
-                OQ_TRY(clock_round(t, c->sessions[i], own_time, n, least + (2 * i + round % 2) * n,
-                                   err));
-        OQ_TRY(oq_progress(env, "timing", round + 1, MAX_ROUNDS, err));
-    }
-    return ONQ_OK;
-}
-
-double oq_clock_least(double ms) {
-    return MIN_CLOCKED * MIN_ROUNDS * ms / 1e3;
-}
-
-/* As many samples as have their rounds in the time that there is, by what float took for each. */
-static size_t clocked(const oq_trials *t, const oq_clocking *c) {
-    const double each = t->steps.n > 0 ? t->seconds / (double)t->steps.n : 0;
-    size_t n = t->steps.n < MAX_CLOCKED ? t->steps.n : MAX_CLOCKED;
-    while (n > MIN_CLOCKED && (double)(n * MIN_ROUNDS) * each > c->seconds)
-        n--;
-    return n;
-}
-
-onq_code oq_trials_clock(const oq_trials *t, const oq_clocking *c, onq_error *err) {
-    const size_t n = clocked(t, c);
-    oq_arena scratch;
-    if (c->n == 0)
-        return ONQ_OK;
-    oq_arena_init(&scratch, &c->sessions[0]->engine->env->alloc);
-    double *least = OQ_NEW_ARRAY(&scratch, double, 2 * c->n * n + 1);
-    const onq_code rc = least != NULL ? clock_rounds(t, c, n, least, err) : oq_fail_nomem(err);
-    for (size_t i = 0; i < c->n && rc == ONQ_OK; i++) {
-        const double *even = least + 2 * i * n;
-        if (c->halves != NULL) {
-            c->halves[i][0] = ms_of(even, n);
-            c->halves[i][1] = ms_of(even + n, n);
-        }
-        c->ms[i] = ms_of_both(even, n);
-    }
-    oq_arena_release(&scratch);
-    return rc;
 }

@@ -24,6 +24,14 @@ typedef struct oq_trial {
     size_t first, n; /* of the steps */
 } oq_trial;
 
+#define OQ_DECODE_TEXT 128 /* tokens */
+
+/* A decoder with a cache has two speeds: of a text at once, and of each token after it. */
+typedef struct oq_decoding {
+    uint64_t length; /* tokens of the text; 0: it is no such decoder, and its samples are timed */
+    oq_sample text, token; /* complete, with float's states */
+} oq_decoding;
+
 typedef struct oq_trials {
     oq_arena arena;
     OQ_VEC(oq_trial) all;
@@ -37,6 +45,7 @@ typedef struct oq_trials {
     double signal;      /* mean square of that output, or of the first, before its link; NaN: it is
                          * not float */
     double seconds;     /* that float took for all */
+    oq_decoding decoding;
 } oq_trials;
 
 void oq_trials_init(oq_trials *t, const onq_allocator *alloc, const oq_meaning *meaning);
@@ -46,6 +55,9 @@ void oq_trials_release(oq_trials *t);
 #define OQ_TRIALS_MIN 4
 onq_code oq_trials_fill(oq_trials *t, oq_source *source, oq_session *flt, uint64_t memory,
                         onq_error *err);
+/* For a decoder with states: makes the text and the token that are timed, of the tokens of the first
+ * sample. A text that the model does not take is made shorter. */
+onq_code oq_trials_decode(oq_trials *t, oq_session *flt, onq_error *err);
 /* Divides them into folds (divide.h). In the arena of the trials. */
 onq_code oq_trials_divide(oq_trials *t, size_t n_parts, uint64_t salt, oq_division *out,
                           onq_error *err);
@@ -59,12 +71,14 @@ int64_t oq_trial_batch(const oq_trial_step *x);
 const char *oq_trials_word(const oq_trials *t);
 
 /* Times sessions side by side: rounds in which each runs the same few samples, one after the other,
- * so that a busy moment of the machine hits all of them. Of each sample the least time counts. With
+ * so that a busy moment of the machine hits all of them. Of each sample the least time counts. Where
+ * there is a decoding, its text and its token are run in place of samples. With
  * `own_time` it is the time of this thread alone, which others on the machine do not lengthen; for
  * sessions of one thread. */
 typedef struct oq_clocking {
     oq_session **sessions;
-    double *ms;          /* of one sample; filled */
+    double *ms;          /* of one sample, or of one token; filled */
+    double *prefill_ms;  /* of the text; 0: there is none. Filled, or NULL */
     double (*halves)[2]; /* the same by every other round alone: how far they differ is the noise.
                           * Filled; 0 where there was no such round. Or NULL */
     size_t n;
@@ -72,5 +86,5 @@ typedef struct oq_clocking {
     double seconds; /* about how long to take for each session */
 } oq_clocking;
 /* Seconds that timing a session takes at least, whatever was allowed, if a run takes so long. */
-double oq_clock_least(double ms);
+double oq_clock_least(double ms, double prefill_ms);
 onq_code oq_trials_clock(const oq_trials *t, const oq_clocking *c, onq_error *err);

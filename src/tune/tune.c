@@ -24,15 +24,15 @@ double oq_tune_now(const oq_tune *t) {
 
 /* A race of n beside float, as long as others took on this machine. */
 double oq_tune_race_seconds(const oq_tune *t, size_t n) {
-    const double ms = t->flt != NULL ? t->flt->ms : 0;
-    const double each = fmax(oq_clock_least(ms), oq_tune_clock_seconds(t));
+    const double least = t->flt != NULL ? oq_clock_least(t->flt->ms, t->flt->prefill_ms) : 0;
+    const double each = fmax(least, oq_tune_clock_seconds(t));
     return (double)(n + 1) * fmax(each, t->raced);
 }
 
 /* What must be left for the answer: it is made with all samples and looked at, which takes about as
  * long as the slowest candidate did; and what has no time yet is timed. */
 static double reserve(const oq_tune *t) {
-    size_t n = t->known_ms > 0 ? 0 : 1; /* the next one */
+    size_t n = t->as_fast_as != NULL ? 0 : 1; /* the next one */
     for (size_t i = 0; i < t->all.n; i++)
         n += t->all.v[i]->ok && !(t->all.v[i]->ms > 0);
     return t->slowest + (t->clock == NULL && n > 0 ? oq_tune_race_seconds(t, n) : 0);
@@ -251,7 +251,7 @@ static double noise_of(const double own[2], const double floats[2], double float
 typedef struct race {
     oq_model *models[OQ_RACE];
     oq_session *sessions[OQ_RACE + 1]; /* the first is float's */
-    double ms[OQ_RACE + 1], halves[OQ_RACE + 1][2];
+    double ms[OQ_RACE + 1], prefill_ms[OQ_RACE + 1], halves[OQ_RACE + 1][2];
 } race;
 
 static onq_code run_race(oq_tune *t, oq_candidate *const *v, size_t n, double seconds, race *r,
@@ -264,6 +264,7 @@ static onq_code run_race(oq_tune *t, oq_candidate *const *v, size_t n, double se
     }
     const oq_clocking clocking = {.sessions = r->sessions,
                                   .ms = r->ms,
+                                  .prefill_ms = r->prefill_ms,
                                   .halves = r->halves,
                                   .n = n + 1,
                                   .own_time = t->n_threads == 1,
@@ -282,6 +283,8 @@ onq_code oq_tune_race(oq_tune *t, oq_candidate *const *v, size_t n, double secon
     t->raced = fmax(t->raced, (oq_tune_now(t) - begin) / ((double)(n + 1) * longer));
     for (size_t i = 0; i < n && rc == ONQ_OK; i++) {
         v[i]->ms = r.ms[i + 1] / r.ms[0] * t->flt->ms;
+        v[i]->prefill_ms =
+            r.prefill_ms[0] > 0 ? r.prefill_ms[i + 1] / r.prefill_ms[0] * t->flt->prefill_ms : 0;
         v[i]->ms_noise = noise_of(r.halves[i + 1], r.halves[0], t->flt->ms);
     }
     for (size_t i = 0; i < n; i++) {
@@ -295,6 +298,7 @@ static onq_code clock_float(oq_tune *t, onq_error *err) {
     double halves[1][2] = {{0}};
     const oq_clocking clocking = {.sessions = &t->beside,
                                   .ms = &t->flt->ms,
+                                  .prefill_ms = &t->flt->prefill_ms,
                                   .halves = halves,
                                   .n = 1,
                                   .own_time = t->n_threads == 1,
@@ -330,9 +334,12 @@ static onq_code set_metric(oq_tune *t, const char *path, oq_score *s, onq_error 
 
 /* What is known of its time without a clock. */
 static void set_known_time(const oq_tune *t, oq_candidate *c) {
-    if (t->clock != NULL || t->known_ms > 0) {
-        c->ms = t->clock != NULL ? t->clock(t->ctx, c) : t->known_ms;
-        c->ms_noise = t->clock != NULL ? 0 : OQ_NOISE_PART * t->known_ms;
+    if (t->clock != NULL) {
+        c->ms = t->clock(t->ctx, c);
+    } else if (t->as_fast_as != NULL) {
+        c->ms = t->as_fast_as->ms;
+        c->prefill_ms = t->as_fast_as->prefill_ms;
+        c->ms_noise = OQ_NOISE_PART * c->ms;
     }
 }
 
@@ -379,6 +386,7 @@ static onq_code recall(oq_tune *t, oq_candidate *c, const oq_state_row *row, onq
     c->score = row->score;
     c->ms = row->ms;
     c->ms_noise = row->ms_noise;
+    c->prefill_ms = row->prefill_ms;
     c->size = row->size;
     c->partly = row->partly;
     if (!c->ok) {
@@ -393,6 +401,7 @@ static onq_code remember(oq_tune *t, const oq_candidate *c, onq_error *err) {
     const oq_state_row row = {.score = c->score,
                               .ms = c->ms,
                               .ms_noise = c->ms_noise,
+                              .prefill_ms = c->prefill_ms,
                               .size = c->size,
                               .partly = c->partly,
                               .why_not = c->why_not};

@@ -83,13 +83,14 @@ typedef struct oq_tune {
     oq_candidate *rival_found; /* the quantized model to beat, in `all` */
     bool stopped;              /* by the deadline */
     size_t n_tried;
-    size_t few;                   /* samples that judge each fold, for what needs no more; 0: all */
-    double known_ms;              /* time of the next candidate, which need not be measured; or 0 */
-    double slowest;               /* seconds that a candidate took, for the deadline */
-    double raced;                 /* seconds that each session of a race took, for the same */
-    oq_session *beside;           /* float, to be timed beside candidates */
-    struct oq_unit_stage *choice; /* for each unit, once there was such a stage */
-    double gained[OQ_REFINEMENTS]; /* the most dB that each brought; NaN: it was not tried */
+    size_t few; /* samples that judge each fold, for what needs no more; 0: all */
+    const oq_candidate *as_fast_as; /* the next candidate takes as long as this one, and need not be
+                                     * timed; or NULL */
+    double slowest;                 /* seconds that a candidate took, for the deadline */
+    double raced;                   /* seconds that each session of a race took, for the same */
+    oq_session *beside;             /* float, to be timed beside candidates */
+    struct oq_unit_stage *choice;   /* for each unit, once there was such a stage */
+    double gained[OQ_REFINEMENTS];  /* the most dB that each brought; NaN: it was not tried */
 } oq_tune;
 
 onq_code oq_tune_search(oq_tune *t, onq_error *err);

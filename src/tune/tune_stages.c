@@ -241,9 +241,9 @@ static onq_code refine(oq_tune *t, const oq_candidate *from, const char *what, c
     OQ_TRY(oq_recipe_add(&r, t->arena, name, value, err));
     if (changes_numbers_only(name))
         OQ_TRY(oq_tune_time(t, err));
-    t->known_ms = changes_numbers_only(name) ? from->ms : 0;
+    t->as_fast_as = changes_numbers_only(name) ? from : NULL;
     const onq_code rc = oq_tune_try(t, &r, label.p, out, err);
-    t->known_ms = 0;
+    t->as_fast_as = NULL;
     return rc;
 }
 
@@ -323,6 +323,7 @@ bool oq_tune_is_done(const oq_tune *t, const oq_candidate *fastest) {
         const oq_candidate *c = t->all.v[i];
         if (c->ok && !c->exact && !c->doubted && c->ms > 0 &&
             (oq_is_as_fast(c, fastest) || c->ms <= fastest->ms + OQ_WORTH_TIME * t->flt->ms) &&
+            c->prefill_ms <= OQ_MOST_PREFILL * t->flt->prefill_ms &&
             oq_targets_hold(&t->targets, &c->score))
             return true;
     }

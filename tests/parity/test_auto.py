@@ -336,9 +336,41 @@ def test_a_language_model_that_is_to_be_small(tmp_path, target):
     assert chosen["figure"][metric] <= chosen["bound"][metric] <= float(value)
     assert chosen["size"] < 0.6 * j["float"]["size"]
     smaller = [c for c in j["candidates"] if c.get("size", 0) and c["size"] < 0.95 * chosen["size"]
-               and c["latency_ms"] <= j["float"]["latency_ms"] and c.get("reached")]
+               and c["latency_ms"] <= j["float"]["latency_ms"] and c.get("reached") and prefill_of(c, j["float"]) <= 1.25]
     assert not smaller
     assert seen_of(metric, tmp_path, texts[20:]) <= float(value)
+
+
+def prefill_of(candidate, flt):
+    """Its time for a text at once, as a part of float's."""
+    return flt["prefill_tokens_per_second"] / candidate["prefill_tokens_per_second"]
+
+
+@pytest.mark.parametrize("positions,length", [(256, 128), (100, 64)])
+def test_a_decoder_is_timed_with_a_text_and_with_tokens(tmp_path, positions, length):
+    """A text of 128 tokens, or of as many as the model takes, then one token with the states of the text: for every
+    candidate, in the text, in JSON and on the page. Tokens decide, and the text of what is taken is not much slower."""
+    import statemodels
+    statemodels.decoder(tmp_path / "m.onnx", layers=2, width=128, heads=4, positions=positions)
+    rng = np.random.default_rng(5)
+    (tmp_path / "texts").mkdir()
+    for i in range(12):
+        np.savez(tmp_path / "texts" / f"{i:02}.npz", input_ids=rng.integers(0, statemodels.VOCABULARY, (1, 16)))
+    words = ["auto", "-i", tmp_path / "m.onnx", "-o", tmp_path / "q.onnx", "--data", tmp_path / "texts", "--resume", tmp_path / "s.json"]
+    j = json.loads(onq(*words, "--json", "--report", tmp_path / "page.html").stdout)
+    assert j["prefill_tokens"] == length
+    flt, chosen = j["float"], j["chosen"]
+    for c in [flt, chosen] + [c for c in j["candidates"] if "why_not" not in c]:
+        assert c["decode_tokens_per_second"] == pytest.approx(1000 / c["latency_ms"], rel=1e-6)
+        assert c["prefill_tokens_per_second"] > c["decode_tokens_per_second"]
+    assert prefill_of(chosen, flt) <= 1.25 and chosen["latency_ms"] <= 1.02 * flt["latency_ms"]
+    again = onq(*words, "--force").stdout
+    assert f"prefill ({length} at once) and decode (one by one): tokens a second" in again
+    for c in j["candidates"]:
+        row = next(line for line in again.splitlines() if line.endswith(f"  {c['label']}"))
+        assert re.search(r"  \d+\.\d +\d+\.\d  +[\d.]+ [kM]B  ", row), row
+    assert re.search(r": prefill [\d.]+ tokens a second \([\d.]+ of float's time\), decode [\d.]+ \(", again)
+    assert '"prefill_tokens"' in (tmp_path / "page.html").read_text()
 
 
 def seen_of(metric, folder, texts):

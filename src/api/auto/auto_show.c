@@ -172,6 +172,11 @@ static void floats_json(const oq_auto *a, const oq_candidate *c, oq_jw *w) {
     oq_jw_end_array(w);
 }
 
+/* Tokens a second of the text that is timed. */
+static double prefill_speed(const oq_auto *a, const oq_candidate *c) {
+    return 1e3 * (double)a->choose.decoding.length / c->prefill_ms;
+}
+
 /* `score` is NULL for one that could not be made. */
 static void candidate_json(const oq_auto *a, const oq_candidate *c, const oq_score *score,
                            const char *key, oq_jw *w) {
@@ -184,6 +189,10 @@ static void candidate_json(const oq_auto *a, const oq_candidate *c, const oq_sco
         score_json(a, w, score);
         oq_jw_real(w, "latency_ms", c->ms);
         oq_jw_real(w, "latency_noise_ms", c->ms_noise);
+        if (c->prefill_ms > 0) {
+            oq_jw_real(w, "prefill_tokens_per_second", prefill_speed(a, c));
+            oq_jw_real(w, "decode_tokens_per_second", 1e3 / c->ms);
+        }
         oq_jw_uint(w, "size", c->size);
         oq_jw_real(w, "objective", score->objective);
         if (!isnan(c->predicted))
@@ -257,6 +266,8 @@ void oq_auto_json(const oq_auto *a, oq_jw *w) {
     oq_jw_end_array(w);
     curve_json(a, w);
     samples_json(a, w);
+    if (a->choose.decoding.length > 0)
+        oq_jw_uint(w, "prefill_tokens", a->choose.decoding.length);
     oq_jw_bool(w, "stopped_by_time_limit", a->tune.stopped);
     oq_jw_real(w, "seconds", a->seconds);
 }
@@ -301,6 +312,15 @@ static void figure_text(oq_buf *b, oq_metric m, double v) {
         oq_buf_addf(b, "%10.3g", v);
 }
 
+/* One that another run timed has no time for a text. */
+static void speeds_text(const oq_auto *a, const oq_candidate *c, oq_buf *b) {
+    if (c->prefill_ms > 0)
+        oq_buf_addf(b, "  %9.1f", prefill_speed(a, c));
+    else
+        oq_buf_addf(b, "  %9s", "-");
+    oq_buf_addf(b, " %9.1f", 1e3 / c->ms);
+}
+
 static void row_text(const oq_auto *a, const oq_candidate *c, oq_buf *b) {
     const oq_metric m = shown(a);
     char size[32];
@@ -312,7 +332,11 @@ static void row_text(const oq_auto *a, const oq_candidate *c, oq_buf *b) {
         figure_text(b, m, c->score.figures[m].bound);
     if (m != OQ_METRIC_SQNR)
         figure_text(b, OQ_METRIC_SQNR, oq_score_of(&c->score, OQ_METRIC_SQNR));
-    oq_buf_addf(b, "  %9.3f ms  %9s  %s%s\n", c->ms, oq_size_text(size, c->size), c->label,
+    if (a->choose.decoding.length > 0)
+        speeds_text(a, c, b);
+    else
+        oq_buf_addf(b, "  %9.3f ms", c->ms);
+    oq_buf_addf(b, "  %9s  %s%s\n", oq_size_text(size, c->size), c->label,
                 c->doubted ? " (measured again it falls short)" : "");
 }
 
@@ -346,9 +370,14 @@ static void target_text(const oq_auto *a, oq_buf *b) {
 static void candidates_text(const oq_auto *a, oq_buf *b) {
     const oq_metric m = shown(a);
     const char *name = oq_metric_of(m)->name;
-    oq_buf_addf(b, "  %10s%10s%s  %12s  %9s  candidate (* chosen, + reaches the target)\n",
+    const bool decodes = a->choose.decoding.length > 0;
+    if (decodes)
+        oq_buf_addf(b, "prefill (%" PRIu64 " at once) and decode (one by one): tokens a second\n",
+                    a->choose.decoding.length);
+    oq_buf_addf(b, "  %10s%10s%s  %s  %9s  candidate (* chosen, + reaches the target)\n",
                 strlen(name) > 9 ? "figure" : name, oq_metric_of(m)->less ? "at most" : "at least",
-                m != OQ_METRIC_SQNR ? "      sqnr" : "", "time", "size");
+                m != OQ_METRIC_SQNR ? "      sqnr" : "",
+                decodes ? "  prefill    decode" : "        time", "size");
     for (size_t i = 0; i < a->tune.all.n; i++)
         if (a->tune.all.v[i]->ok)
             row_text(a, a->tune.all.v[i], b);
@@ -382,15 +411,18 @@ static void sure_text(const oq_auto *a, oq_buf *b) {
                     s->close_calls, s->rows, s->close_flips);
 }
 
-/* A decoder with states has two speeds, and samples show a mix of them. */
-static void decoding_text(const oq_auto *a, oq_buf *b) {
-    bool states = false;
-    for (size_t i = 0; i < a->meaning.n; i++)
-        states |= oq_meaning_is_state(&a->meaning, i);
-    if (a->meaning.language.is && states)
-        oq_buf_adds(b,
-                    "these times are of the steps of the samples; onq bench --decode measures the "
-                    "prefill and the decoding apart\n");
+/* How fast the one that is taken is. */
+static void pace_text(const oq_auto *a, oq_buf *b) {
+    const oq_candidate *c = a->chosen, *flt = a->tune.flt;
+    if (c->prefill_ms > 0)
+        oq_buf_addf(b,
+                    "%s: prefill %.1f tokens a second (%.2f of float's time), decode %.1f (%.2f of "
+                    "float's time)\n",
+                    c->label, prefill_speed(a, c), c->prefill_ms / flt->prefill_ms, 1e3 / c->ms,
+                    c->ms / flt->ms);
+    else
+        oq_buf_addf(b, "%s: %.3f ms (%.2f of float)\n", c->label, c->ms,
+                    flt->ms > 0 ? c->ms / flt->ms : NAN);
 }
 
 /* Why units stayed float, the noisiest first. */
@@ -412,15 +444,13 @@ static void floats_text(const oq_auto *a, oq_buf *b) {
 
 static void verdict_text(const oq_auto *a, oq_buf *b) {
     const oq_candidate *c = a->chosen;
-    const double part = a->tune.flt->ms > 0 ? c->ms / a->tune.flt->ms : NAN;
     if (c == a->tune.rival_found)
         oq_buf_adds(b, "yours is the best: nothing as fast is more accurate\n");
     else if (c->exact && a->reached)
         oq_buf_adds(b, "kept float: int8 is no faster here\n");
     else if (c->exact)
         oq_buf_adds(b, "kept float: no quantized model reaches the target\n");
-    oq_buf_addf(b, "%s: %.3f ms (%.2f of float)\n", c->label, c->ms, part);
-    decoding_text(a, b);
+    pace_text(a, b);
     floats_text(a, b);
     if (!c->exact)
         sure_text(a, b);
@@ -433,6 +463,16 @@ static void verdict_text(const oq_auto *a, oq_buf *b) {
     if (a->needed > 0)
         oq_buf_addf(b, "%zu %s are too few to promise it: about %" PRIu64 " would do\n",
                     a->choose.all.n, oq_trials_word(&a->choose), a->needed);
+}
+
+/* It is not slower with tokens, but with a text. */
+static bool slower_by_text(const oq_auto *a) {
+    return oq_is_as_fast(a->chosen, a->tune.flt);
+}
+
+static double slower_part(const oq_auto *a) {
+    const oq_candidate *c = a->chosen, *flt = a->tune.flt;
+    return slower_by_text(a) ? c->prefill_ms / flt->prefill_ms : c->ms / flt->ms;
 }
 
 void oq_auto_text(const oq_auto *a) {
@@ -455,11 +495,11 @@ void oq_auto_text(const oq_auto *a) {
         !oq_targets_hold(&a->tune.targets, &a->chosen->report))
         oq_warn(a->job->env, "the target is not reached on --eval_data (samples of the same kind "
                              "in --data, or a higher --target)");
-    if (!oq_is_as_fast(a->chosen, a->tune.flt))
+    if (!oq_is_no_slower(a->chosen, a->tune.flt))
         oq_warn(a->job->env,
-                "the model that was written takes %.2f times as long as float: nothing in integers "
-                "is as fast (--prefer speed keeps it float)",
-                a->chosen->ms / a->tune.flt->ms);
+                "the model that was written takes %.2f times as long as float%s: nothing in "
+                "integers is as fast (--prefer speed keeps it float)",
+                slower_part(a), slower_by_text(a) ? " for a text at once" : "");
     if (a->tune.stopped)
         oq_buf_adds(b, "stopped by --time_limit: the best so far\n");
     oq_auto_commands(a, a->chosen, b);

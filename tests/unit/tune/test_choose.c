@@ -348,6 +348,30 @@ static void simpler_first(void **state) {
 }
 
 /* Integers that are no faster than float are not worth it; with nothing else float it is. */
+/* A decoder that is faster with tokens may be a quarter slower with a text, and no more. */
+static void decoders(void **state) {
+    static const double texts[] = {99, 100, 125, 126, 1000};
+    (void)state;
+    for (size_t i = 0; i < OQ_COUNT(texts); i++) {
+        oq_candidate flt = {.label = "float", .exact = true, .ok = true, .ms = 10};
+        oq_candidate made = {.label = "made", .recipe = {.command = "nbits"}, .ok = true, .ms = 5};
+        oq_candidate *v[] = {&flt, &made};
+        const oq_candidates all = {v, 2, 2};
+        oq_target target = {OQ_METRIC_SQNR, 20};
+        const oq_targets t = {&target, 1, 1};
+        bool reached = false;
+        flt.prefill_ms = 100;
+        made.prefill_ms = texts[i];
+        flt.score = made.score = oq_score_none();
+        oq_score_set(&made.score, OQ_METRIC_SQNR, 30);
+        const bool taken = texts[i] <= 125;
+        assert_ptr_equal(oq_choose(&all, &t, OQ_PREFER_SPEED, &reached), taken ? &made : &flt);
+        assert_true(reached);
+        assert_ptr_equal(oq_choose_nearest(&all, &t), taken ? &made : NULL);
+        assert_int_equal(oq_is_no_slower(&made, &flt), taken);
+    }
+}
+
 static void stays_float(void **state) {
     static const row rows[] = {{NULL, 10, 100, INFINITY, 40, .1, 0},
                                {"static", 9.85, 99.5, 25, 10, .1, 0}};
@@ -560,7 +584,7 @@ int main(void) {
         cmocka_unit_test(few_rows),       cmocka_unit_test(sequences),
         cmocka_unit_test(targets),        cmocka_unit_test(commands),
         cmocka_unit_test(lost),           cmocka_unit_test(neighbours),
-        cmocka_unit_test(missed),
+        cmocka_unit_test(missed),         cmocka_unit_test(decoders),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,201 @@
+/*
+ * trial_time.c — how long models take for samples, or for a text and for each token after it.
+ */
+#include "engine/sweep.h"
+#include "samples/sequence/seq_text.h"
+#include "tune/trial.h"
+
+#include <math.h>
+#include <time.h>
+
+#define MAX_CLOCKED 8 /* samples that are timed */
+#define MIN_CLOCKED 2
+#define MIN_ROUNDS  3
+#define MAX_ROUNDS  25
+#define WARM_ROUNDS 2      /* the first runs of a session take longer */
+#define FAR_SLOWER  1.5    /* than the first: these rounds say enough */
+#define COARSE_STEP 100000 /* nanoseconds */
+#define TOKEN_RUNS  4      /* of a decoder's token, in each round */
+#define MIN_TEXT    8      /* tokens */
+
+/* The clock of a thread has steps of 10 ms and more on some systems, where small models take none. */
+static bool own_clock_is_fine(void) {
+    struct timespec step;
+    return clock_getres(CLOCK_THREAD_CPUTIME_ID, &step) == 0 && step.tv_sec == 0 &&
+           step.tv_nsec < COARSE_STEP;
+}
+
+static double now(bool own_time) {
+    struct timespec t;
+    if (!own_time || clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) != 0)
+        return oq_seconds();
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* What each round runs, a text first where there is one: what comes after it is the time that
+ * counts. */
+typedef struct course {
+    const oq_sample *v[MAX_CLOCKED];
+    size_t times[MAX_CLOCKED]; /* in a round */
+    size_t n, first;           /* first: of those that count */
+} course;
+
+/* As many samples as have their rounds in the time that there is, by what float took for each. */
+static size_t clocked(const oq_trials *t, const oq_clocking *c) {
+    const double each = t->steps.n > 0 ? t->seconds / (double)t->steps.n : 0;
+    size_t n = t->steps.n < MAX_CLOCKED ? t->steps.n : MAX_CLOCKED;
+    while (n > MIN_CLOCKED && (double)(n * MIN_ROUNDS) * each > c->seconds)
+        n--;
+    return n;
+}
+
+/* The text and the token of a decoder; else the first samples, of sequences some that are spread over
+ * them, for those with a long past take longer. */
+static course course_of(const oq_trials *t, const oq_clocking *c) {
+    if (t->decoding.length > 0)
+        return (course){.v = {&t->decoding.text, &t->decoding.token},
+                        .times = {1, TOKEN_RUNS},
+                        .n = 2,
+                        .first = 1};
+    course x = {.n = clocked(t, c)};
+    for (size_t i = 0; i < x.n; i++) {
+        x.v[i] = &t->steps.v[t->steps.n > t->all.n ? i * t->steps.n / x.n : i].sample;
+        x.times[i] = 1;
+    }
+    return x;
+}
+
+/* One round of one session; least[] has the best so far of each sample. */
+static onq_code clock_round(const course *x, oq_session *session, bool own_time, double *least,
+                            onq_error *err) {
+    for (size_t i = 0; i < x->n; i++)
+        for (size_t k = 0; k < x->times[i]; k++) {
+            const double begin = now(own_time);
+            OQ_TRY(oq_sample_run(session, NULL, x->v[i], NULL, err));
+            const double taken = now(own_time) - begin;
+            least[i] = least[i] == 0 || taken < least[i] ? taken : least[i];
+        }
+    return ONQ_OK;
+}
+
+static double sum_of(const double *v, size_t n) {
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += v[i];
+    return sum;
+}
+
+static double ms_of(const course *x, const double *least) {
+    return 1e3 * sum_of(least + x->first, x->n - x->first) / (double)(x->n - x->first);
+}
+
+static double least_of_both(const double *even, size_t k, size_t n) {
+    return even[n + k] > 0 ? fmin(even[k], even[n + k]) : even[k];
+}
+
+/* The least of even and odd rounds, which follow each other in `even`. */
+static double ms_of_both(const course *x, const double *even) {
+    double sum = 0;
+    for (size_t k = x->first; k < x->n; k++)
+        sum += least_of_both(even, k, x->n);
+    return 1e3 * sum / (double)(x->n - x->first);
+}
+
+/* Rounds until each session had its time. least[] has n values of each session, of even rounds and
+ * then of odd ones. */
+static onq_code clock_rounds(const oq_clocking *c, const course *x, double *least, onq_error *err) {
+    onq_env *env = c->sessions[0]->engine->env;
+    const bool own_time = c->own_time && own_clock_is_fine();
+    const double begin = oq_seconds();
+    for (size_t round = 0; round < MAX_ROUNDS; round++) {
+        if (round >= MIN_ROUNDS && oq_seconds() - begin > c->seconds * (double)c->n)
+            break;
+        for (size_t i = 0; i < c->n; i++)
+            if (round < WARM_ROUNDS ||
+                ms_of_both(x, least + 2 * i * x->n) <= FAR_SLOWER * ms_of_both(x, least))
+                OQ_TRY(clock_round(x, c->sessions[i], own_time, least + (2 * i + round % 2) * x->n,
+                                   err));
+        OQ_TRY(oq_progress(env, "timing", round + 1, MAX_ROUNDS, err));
+    }
+    return ONQ_OK;
+}
+
+double oq_clock_least(double ms, double prefill_ms) {
+    return MIN_ROUNDS * (prefill_ms > 0 ? TOKEN_RUNS * ms + prefill_ms : MIN_CLOCKED * ms) / 1e3;
+}
+
+static void take_times(const oq_clocking *c, const course *x, const double *least) {
+    for (size_t i = 0; i < c->n; i++) {
+        const double *even = least + 2 * i * x->n;
+        if (c->halves != NULL) {
+            c->halves[i][0] = ms_of(x, even);
+            c->halves[i][1] = ms_of(x, even + x->n);
+        }
+        c->ms[i] = ms_of_both(x, even);
+        if (c->prefill_ms != NULL)
+            c->prefill_ms[i] = x->first > 0 ? 1e3 * least_of_both(even, 0, x->n) : 0;
+    }
+}
+
+onq_code oq_trials_clock(const oq_trials *t, const oq_clocking *c, onq_error *err) {
+    const course x = course_of(t, c);
+    if (c->n == 0)
+        return ONQ_OK;
+    OQ_SCRATCH(scratch, &c->sessions[0]->engine->env->alloc);
+    double *least = OQ_NEW_ARRAY(&scratch, double, 2 * c->n * x.n + 1);
+    OQ_TRY_ALLOC(least != NULL, err);
+    OQ_TRY(clock_rounds(c, &x, least, err));
+    take_times(c, &x, least);
+    return ONQ_OK;
+}
+
+/* ---- decoders ---- */
+
+/* A step with float's states, kept; its run, whose states go into the next one. */
+static onq_code keep_step(oq_trials *t, oq_session *flt, oq_walk *walk, const oq_sample *step,
+                          oq_sample *kept, onq_error *err) {
+    oq_outputs out = {0};
+    oq_sample full;
+    OQ_SCRATCH(scratch, t->arena.alloc);
+    OQ_TRY(oq_walk_fill(walk, step, &scratch, &full, err));
+    OQ_TRY(oq_sample_copy(&t->arena, &full, kept, err));
+    OQ_TRY(oq_session_run(flt, full.inputs, full.n_inputs, &out, err));
+    return oq_walk_take(walk, &full, out.v, out.n, err);
+}
+
+static onq_code make_steps(oq_trials *t, oq_session *flt, uint64_t length, oq_decoding *out,
+                           onq_error *err) {
+    oq_walk walk;
+    oq_sample step;
+    OQ_SCRATCH(scratch, t->arena.alloc);
+    OQ_TRY(oq_walk_text(t->walker, &t->steps.v[0].sample, length, &scratch, &step, err));
+    oq_walk_init(&walk, t->walker, t->arena.alloc);
+    onq_code rc = keep_step(t, flt, &walk, &step, &out->text, err);
+    step.generated = true;
+    step.step = 1;
+    if (rc == ONQ_OK)
+        rc = keep_step(t, flt, &walk, &step, &out->token, err);
+    oq_walk_release(&walk);
+    out->length = length;
+    return rc;
+}
+
+onq_code oq_trials_decode(oq_trials *t, oq_session *flt, onq_error *err) {
+    const oq_walker *w = t->walker;
+    if (w == NULL || !w->roles.language.causal || w->roles.carry.n == 0 || t->steps.n == 0 ||
+        !oq_walk_has_text(w, &t->steps.v[0].sample))
+        return ONQ_OK;
+    for (uint64_t n = OQ_DECODE_TEXT; n >= MIN_TEXT; n /= 2) {
+        onq_error why = ONQ_ERROR_INIT;
+        oq_decoding made = {0};
+        const onq_code rc = make_steps(t, flt, n, &made, &why);
+        if (rc == ONQ_E_NOMEM || rc == ONQ_E_CANCEL)
+            return oq_error_give(err, rc, &why);
+        if (rc == ONQ_OK) {
+            t->decoding = made;
+            return ONQ_OK;
+        }
+        oq_info(flt->engine->env, "texts of %llu tokens: %s", (unsigned long long)n, why.text);
+    }
+    return ONQ_OK;
+}
