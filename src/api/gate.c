@@ -26,8 +26,7 @@ onq_code oq_gate_read(oq_job *job, bool labels, oq_targets *out, onq_error *err)
                            "more)",
                            oq_metric_of(t.metric)->name, job->opts->command->info.name,
                            benches ? "sample_agreement, " : "");
-        if (!OQ_PUSH(&job->arena, out, t))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(OQ_PUSH(&job->arena, out, t), err);
     }
     return ONQ_OK;
 }

@@ -126,8 +126,7 @@ static onq_code open_installed(search *s, onq_error *err) {
         last = home;
         for (size_t i = 0; places[i] != NULL; i++) {
             const char *folder = oq_path_join(s->arena, home, places[i]);
-            if (folder == NULL)
-                return oq_fail_nomem(err);
+            OQ_TRY_ALLOC(folder != NULL, err);
             const char *found = NULL;
             OQ_TRY(find_in_folder(s, folder, &found, err));
             if (found != NULL)

@@ -64,8 +64,7 @@ oq_language oq_language_of(const oq_ios *in, const oq_ios *out, const bool *stat
 onq_code oq_roles_of(oq_arena *a, const oq_ios *in, const oq_ios *out, const oq_carry *carry,
                      oq_roles *r, onq_error *err) {
     *r = (oq_roles){.carry = *carry, .states = OQ_NEW_ARRAY(a, bool, out->n + 1)};
-    if (r->states == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(r->states != NULL, err);
     oq_carry_mark_states(carry, out, r->states);
     for (size_t i = 0; i < out->n; i++)
         r->n_states += r->states[i];

@@ -378,8 +378,7 @@ static oq_source *new_source(onq_env *env) {
 /* A list of samples that the source's job has seen in it before. */
 static onq_code take_numbers(oq_source *s, const oq_source_options *o, onq_error *err) {
     uint64_t *copy = OQ_NEW_ARRAY(&s->arena, uint64_t, o->n_numbers + 1);
-    if (copy == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(copy != NULL, err);
     for (size_t i = 0; i < o->n_numbers; i++) {
         copy[i] = o->numbers[i];
         if (copy[i] >= s->reader->count)

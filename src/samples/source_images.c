@@ -130,8 +130,7 @@ static onq_code read_sample(oq_reader *base, uint64_t number, oq_arena *a, oq_da
     image_reader *r = (image_reader *)base;
     int64_t *dims = OQ_NEW_ARRAY(a, int64_t, 4);
     *name = oq_path_last(r->paths[number * r->batch]);
-    if (dims == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(dims != NULL, err);
     const int64_t c = r->channels, h = r->height, w = r->width;
     const int64_t chw[4] = {(int64_t)r->batch, c, h, w}, hwc[4] = {(int64_t)r->batch, h, w, c};
     memcpy(dims, r->nhwc ? hwc : chw, sizeof chw);
@@ -145,8 +144,7 @@ static onq_code read_sample(oq_reader *base, uint64_t number, oq_arena *a, oq_da
         return oq_fail(err, ONQ_E_LIMIT, "a sample is larger than %" PRIu64 " bytes",
                        r->most_bytes);
     void *data = oq_arena_alloc(a, d->size_bytes + 1);
-    if (data == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(data != NULL, err);
     d->data = data;
     oq_arena scratch;
     for (uint64_t i = 0; i < r->batch; i++) {
@@ -295,8 +293,7 @@ static onq_code describe(const oq_reader_setup *s, image_reader *r, onq_error *e
 onq_code oq_reader_open_images(const oq_reader_setup *s, const char *const *paths, size_t n,
                                oq_reader **out, onq_error *err) {
     image_reader *r = OQ_NEW(s->arena, image_reader);
-    if (r == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(r != NULL, err);
     *r = (image_reader){.base = {.read = read_sample, .close = close_reader, .images = true},
                         .env = s->env,
                         .paths = paths,
@@ -315,8 +312,7 @@ onq_code oq_reader_open_images(const oq_reader_setup *s, const char *const *path
         oq_warn(s->env, "the last %zu of %zu images are not used: a sample takes %" PRIu64,
                 (size_t)(n % r->batch), n, r->batch);
     r->base.text = oq_str_format(s->arena, "%zu images", n).p;
-    if (r->base.text == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(r->base.text != NULL, err);
     *out = &r->base;
     return ONQ_OK;
 }

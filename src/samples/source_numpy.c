@@ -371,8 +371,7 @@ static onq_code read_sample(oq_reader *base, uint64_t number, oq_arena *a, oq_da
     const char *path = path_of(r, at);
     const char *file = oq_path_last(path);
     *name = r->many ? oq_str_format(a, "%s sample %" PRIu64, file, k).p : file;
-    if (*name == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(*name != NULL, err);
     OQ_TRY(open_set(r, at, err));
     if (r->set.n_samples != r->first[at + 1] - r->first[at])
         return oq_fail(err, ONQ_E_READ, "the file changed while it was read");

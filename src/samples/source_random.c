@@ -132,8 +132,7 @@ static onq_code read_sample(oq_reader *base, uint64_t number, oq_arena *a, oq_da
                             const char **name, onq_error *err) {
     random_reader *r = (random_reader *)base;
     *name = oq_str_format(a, "random sample %" PRIu64, number).p;
-    if (*name == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(*name != NULL, err);
     for (size_t i = 0; i < r->inputs.n; i++) {
         const oq_io *io = &r->inputs.v[i];
         uint64_t state = r->seed * 0xd1342543de82ef95u + number * 0x2545f4914f6cdd1du + i;

@@ -131,13 +131,11 @@ static onq_code read_sample(oq_reader *base, uint64_t number, oq_arena *a, oq_da
     tape_reader *r = (tape_reader *)base;
     const oq_named_list *list = NULL;
     *name = oq_str_format(a, "%" PRIu64, number).p;
-    if (*name == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(*name != NULL, err);
     OQ_TRY(oq_reader_find(base, r->tape, number, &list, err));
     if (list != NULL && list->name != NULL)
         *name = oq_arena_strdup(a, list->name, strlen(list->name));
-    if (*name == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(*name != NULL, err);
     base->ended = list == NULL;
     if (list != NULL) {
         base->place.sequence = list->sequence;

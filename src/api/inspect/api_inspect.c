@@ -475,8 +475,7 @@ static unsigned modes_of(void *ctx, const oq_node *n) {
 static onq_code check_dims(oq_job *job, const oq_unit_sizes *sizes, const oq_profile *p,
                            onq_error *err) {
     oq_str *names = OQ_NEW_ARRAY(&job->arena, oq_str, p->dims.n + 1);
-    if (names == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(names != NULL, err);
     for (size_t i = 0; i < p->dims.n; i++)
         names[i] = p->dims.v[i].name;
     for (size_t i = 0; i < sizes->n_dims; i++) {

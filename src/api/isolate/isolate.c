@@ -85,8 +85,7 @@ static onq_code start(caller *c, onq_error *err) {
             "--isolate: the program onq is not beside the library (ONQ_WORKER names it)");
     OQ_TRY(oq_temp_make(a, &c->folder, err));
     char **variables = worker_environment(c, a);
-    if (variables == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(variables != NULL, err);
     if (!oq_os_socket_pair(ends))
         return oq_fail_errno(err, ONQ_E_UNSUPPORTED, errno, "--isolate: no socket can be made");
     /* Standard output is the caller's: nothing that the runtime prints there is to reach it. */

@@ -86,8 +86,7 @@ static onq_code put_job(oq_buf *b, const oq_job *job, uint64_t memory, oq_arena 
     oq_iso_put(b, job->env->n_threads);
     oq_iso_put(b, memory);
     for (const char *folder; (folder = oq_outputs_folder(o, n, a)) != NULL; n++)
-        if (!OQ_PUSH(a, &folders, folder))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(OQ_PUSH(a, &folders, folder), err);
     oq_iso_put(b, folders.n);
     for (size_t i = 0; i < folders.n; i++)
         oq_iso_put_text(b, oq_str_of(folders.v[i]));

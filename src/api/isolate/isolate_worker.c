@@ -165,8 +165,7 @@ static onq_code get_given(worker *w, oq_iso_body *b, onq_error *err) {
     if (w->n_given > b->left)
         return garbled(err);
     w->given = OQ_NEW_ARRAY(&w->arena, given, w->n_given + 1);
-    if (w->given == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(w->given != NULL, err);
     for (size_t i = 0; i < w->n_given; i++) {
         given *g = &w->given[i];
         *g = (given){.w = w, .number = i};
@@ -259,8 +258,7 @@ static onq_code get_limits(worker *w, oq_iso_body *b, oq_confine *limits, onq_er
     limits->memory = oq_iso_get(b);
     for (uint64_t n = oq_iso_get(b); n > 0 && !b->bad; n--) {
         const char *folder = oq_iso_get_word(b, &w->arena);
-        if (folder == NULL || !OQ_PUSH(&w->arena, &folders, folder))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(folder != NULL && OQ_PUSH(&w->arena, &folders, folder), err);
     }
     const char *own = getenv("TMPDIR");
     if (own != NULL && own[0] != '\0' && !OQ_PUSH(&w->arena, &folders, own))

@@ -170,8 +170,7 @@ static onq_code add_bound(oq_cv_scope *s, oq_node *clip, oq_str base, double x, 
     const uint16_t h = oq_f32_to_f16(v);
     const oq_str name = oq_cv_fresh(s, base, suffix);
     oq_tensor *t = oq_cv_init(s, (oq_str){0}, name, real, NULL, 0);
-    if (t == NULL || !oq_node_add_input(s->cv->arena, clip, name))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(t != NULL && oq_node_add_input(s->cv->arena, clip, name), err);
     return oq_tensor_set_raw(s->cv->arena, t, real == OQ_FLOAT16 ? (const void *)&h : &v,
                              real == OQ_FLOAT16 ? sizeof h : sizeof v, err);
 }
@@ -265,8 +264,7 @@ static onq_code restore(strip *t, oq_node *q, oq_str *before, onq_error *err) {
         *before = find_name_beside(s, x, -1);
         if (before->n == 0)
             *before = oq_cv_fresh(s, x, "_before_clip");
-        if (before->p == NULL || !rename_output(producer, x, *before))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(before->p != NULL && rename_output(producer, x, *before), err);
         return make_clip(t, q, &b, *before, x, err);
     }
     *before = x;

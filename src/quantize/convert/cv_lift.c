@@ -178,8 +178,7 @@ static onq_code bias_scale(oq_cv_scope *s, const oq_node *n, const oq_cv_param *
     const int64_t dim = (int64_t)n_w;
     *out = oq_cv_fresh(s, bias, "_quantized_scale");
     oq_tensor *t = oq_cv_init(s, (oq_str){0}, *out, OQ_FLOAT, &dim, n_w == 1 ? 0 : 1);
-    if (t == NULL || !oq_index_add_init(&s->index, t))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(t != NULL && oq_index_add_init(&s->index, t), err);
     return oq_tensor_set_raw(s->cv->arena, t, ws, n_w * sizeof *ws, err);
 }
 

@@ -215,8 +215,7 @@ static onq_code turned(oq_cv_scope *s, const oq_tensor *from, const char *suffix
     const int64_t dims[] = {(int64_t)turn->rows, (int64_t)turn->cols};
     *out = oq_fresh_tensor(&s->cv->names, from->name, suffix);
     oq_tensor *t = oq_cv_init(s, from->name, *out, type, dims, 2);
-    if (t == NULL || !oq_index_add_init(&s->index, t))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(t != NULL && oq_index_add_init(&s->index, t), err);
     return oq_cv_turn_payload(s->cv->model, t, turn, err);
 }
 
@@ -420,8 +419,7 @@ static onq_code middle(oq_cv_scope *s, const table *t, oq_tensor **out, onq_erro
     uint64_t size = 0;
     *out = oq_tensor_new(s->cv->arena, oq_cv_fresh(s, t->scale->name, "_zero_points"), t->type,
                          t->scale->dims.v, t->rank);
-    if (*out == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(*out != NULL, err);
     OQ_TRY(oq_tensor_bytes(*out, &size, err));
     uint8_t *p = oq_arena_alloc(s->cv->arena, (size_t)size + 1);
     OQ_TRY_ALLOC(p != NULL, err);
@@ -466,8 +464,7 @@ static onq_code table_blocks(oq_cv_scope *s, const oq_node *n, const table *t, o
         name[i] = oq_fresh_tensor(&s->cv->names, part[i]->name, i == 0 ? "_blocks" : "_of_blocks");
         oq_tensor *made = oq_cv_init(s, t->scale->name, name[i], (oq_dtype)part[i]->data_type.v,
                                      part[i]->dims.v, part[i]->dims.n);
-        if (made == NULL || !oq_index_add_init(&s->index, made))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(made != NULL && oq_index_add_init(&s->index, made), err);
         oq_tensor_set_view(made, part[i]->raw_data.p, part[i]->raw_data.n);
     }
     const oq_cv_param p = {

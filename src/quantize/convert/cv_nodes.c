@@ -195,8 +195,7 @@ static onq_code emit_pair(oq_cv_scope *s, const char *type, oq_str name, oq_str 
                           const oq_cv_param *p, oq_str to, onq_error *err) {
     const oq_str in[] = {from, p->scale, p->zero};
     oq_node *n = oq_node_make(s->cv->arena, type, name, in, p->zero.n > 0 ? 3 : 2, &to, 1);
-    if (n == NULL || to.p == NULL || !set_axis(s, n, p))
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(n != NULL && to.p != NULL && set_axis(s, n, p), err);
     if (p->domain.n > 0)
         n->domain = p->domain;
     s->cv->has_channels |= p->domain.n == 0 && n->attribute.n > 0;

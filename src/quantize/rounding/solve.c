@@ -359,8 +359,7 @@ static onq_code find_order(oq_round_factor *f, const oq_hessian *h, bool act_ord
     if (!act_order)
         return ONQ_OK;
     oq_keyed *w = oq_calloc(h->alloc, k, sizeof *w);
-    if (w == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(w != NULL, err);
     for (size_t i = 0; i < k; i++)
         w[i] = (oq_keyed){-h->sum[i * k + i], (uint32_t)i};
     oq_keyed_sort(w, k); /* the largest diagonal first */

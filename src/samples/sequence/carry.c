@@ -131,8 +131,7 @@ static onq_code find_input(oq_arena *a, const oq_ios *in, oq_str name, size_t *f
             continue;
         const oq_str rest = {name.p + begin.n, name.n - begin.n};
         const oq_str want = oq_str_cat(a, oq_str_of(caches[i].in), rest);
-        if (want.p == NULL)
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(want.p != NULL, err);
         *found = find_name(in, want);
     }
     oq_str begin = name, end = name;
@@ -176,8 +175,7 @@ static onq_code read_rule(rule *r, oq_arena *a, oq_str text, onq_error *err) {
         return fail_rule(r, "is not OUT=IN, the names of an output and an input", err);
     r->in = (oq_str){text.p + at, text.n - at};
     const oq_str whole = oq_str_format(a, "^(%.*s)$", (int)(at - 1), text.p);
-    if (whole.p == NULL)
-        return oq_fail_nomem(err);
+    OQ_TRY_ALLOC(whole.p != NULL, err);
     const onq_code rc = oq_regex_compile(a, whole.p, &r->out, err);
     return rc == ONQ_OK ? rc : oq_error_in(err, rc, "--carry %.*s", OQ_STR(text));
 }
