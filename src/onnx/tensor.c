@@ -27,6 +27,19 @@ onq_code oq_tensor_count(const oq_tensor *t, uint64_t *out, onq_error *err) {
     return ONQ_OK;
 }
 
+bool oq_axis_of(int64_t axis, size_t rank, size_t *out) {
+    if (axis < -(int64_t)rank || axis >= (int64_t)rank)
+        return false;
+    *out = (size_t)(axis < 0 ? axis + (int64_t)rank : axis);
+    assert(*out < rank);
+    return true;
+}
+
+bool oq_tensor_same_dims(const oq_tensor *a, const oq_tensor *b) {
+    return a->dims.n == b->dims.n &&
+           (a->dims.n == 0 || memcmp(a->dims.v, b->dims.v, a->dims.n * sizeof *a->dims.v) == 0);
+}
+
 bool oq_tensor_is_empty(const oq_tensor *t) {
     bool empty = false;
     for (size_t i = 0; i < t->dims.n; i++)

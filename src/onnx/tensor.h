@@ -12,6 +12,10 @@
 
 /* Product of dims; error names the tensor. A scalar (no dims) has 1. */
 onq_code oq_tensor_count(const oq_tensor *t, uint64_t *out, onq_error *err);
+/* An axis, which may count from the end, into 0..rank-1; false when there is none such. */
+bool oq_axis_of(int64_t axis, size_t rank, size_t *out);
+/* True if both have the same dims. */
+bool oq_tensor_same_dims(const oq_tensor *a, const oq_tensor *b);
 /* True if a dim is 0: there are no values. */
 bool oq_tensor_is_empty(const oq_tensor *t);
 /* Bytes in raw form; ONQ_E_INVALID for unknown types and strings. */

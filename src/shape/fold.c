@@ -24,13 +24,6 @@ static view view_of(const oq_data *d, size_t axis) {
     return v;
 }
 
-static bool axis_of(int64_t axis, size_t rank, size_t *out) {
-    if (axis < -(int64_t)rank || axis >= (int64_t)rank)
-        return false;
-    *out = (size_t)(axis < 0 ? axis + (int64_t)rank : axis);
-    return true;
-}
-
 /* Integers, bools and reals are followed; the output's own type is the rule's. */
 static bool followed(const oq_rctx *c) {
     const oq_dtype_info *t = c->n_out > 0 ? oq_dtype_find(c->out[0].elem_type) : NULL;
@@ -74,8 +67,7 @@ void oq_fold_keep(oq_rctx *c) {
 static void unary(oq_rctx *c, oq_cell_fn fn) {
     const oq_data *x = oq_r_data(c, 0);
     oq_data *out = x != NULL ? new_out(c, 0) : NULL;
-    if (out == NULL || out->n != x->n)
-        return;
+    OQ_R_NEED(out != NULL && out->n == x->n);
     for (size_t i = 0; i < x->n; i++)
         out->v[i] = fn(c, x->v[i], x->v[i]);
     oq_r_set_data(c, 0, out);
@@ -111,8 +103,7 @@ static void variadic(oq_rctx *c, oq_cell_fn fn) {
     oq_data *out = new_out(c, 0);
     for (size_t k = 0; out != NULL && k < c->n_in; k++) {
         const oq_data *x = oq_r_data(c, k);
-        if (x == NULL || x->n == 0)
-            return;
+        OQ_R_NEED(x != NULL && x->n != 0);
         for (size_t i = 0; i < out->n; i++) {
             const oq_cell v = x->v[broadcast_index(out, x, i)];
             out->v[i] = k == 0 ? v : fn(c, out->v[i], v);
@@ -166,8 +157,7 @@ VARIADIC(max)
 void oq_fold_where(oq_rctx *c) {
     const oq_data *x[3] = {oq_r_data(c, 0), oq_r_data(c, 1), oq_r_data(c, 2)};
     for (size_t i = 0; i < 3; i++)
-        if (x[i] == NULL || x[i]->n == 0)
-            return;
+        OQ_R_NEED(x[i] != NULL && x[i]->n != 0);
     oq_data *out = new_out(c, 0);
     for (size_t i = 0; out != NULL && i < out->n; i++) {
         const oq_cell cond = x[0]->v[broadcast_index(out, x[0], i)];
@@ -187,8 +177,7 @@ void oq_fold_where(oq_rctx *c) {
 void oq_fold_shape(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0);
     oq_data *out = x != NULL ? new_out(c, 0) : NULL;
-    if (out == NULL)
-        return;
+    OQ_R_NEED(out != NULL);
     int64_t start = oq_r_int(c, "start", 0);
     start += start < 0 ? (int64_t)x->rank : 0;
     start = start < 0 ? 0 : start;
@@ -209,12 +198,10 @@ void oq_fold_size(oq_rctx *c) {
 void oq_fold_gather(oq_rctx *c) {
     const oq_data *x = oq_r_data(c, 0), *ix = oq_r_data(c, 1);
     size_t axis;
-    if (x == NULL || ix == NULL || !axis_of(oq_r_int(c, "axis", 0), x->rank, &axis))
-        return;
+    OQ_R_NEED(x != NULL && ix != NULL && oq_axis_of(oq_r_int(c, "axis", 0), x->rank, &axis));
     const view v = view_of(x, axis);
     oq_data *out = new_out(c, 0);
-    if (out == NULL || out->n != v.outer * ix->n * v.inner)
-        return;
+    OQ_R_NEED(out != NULL && out->n == v.outer * ix->n * v.inner);
     for (size_t o = 0; o < v.outer; o++) {
         for (size_t k = 0; k < ix->n; k++) {
             int64_t at;
@@ -234,8 +221,7 @@ void oq_fold_gather(oq_rctx *c) {
 void oq_fold_concat(oq_rctx *c) {
     oq_data *out = new_out(c, 0);
     size_t axis, done = 0;
-    if (out == NULL || out->rank == 0 || !axis_of(oq_r_int(c, "axis", 1), out->rank, &axis))
-        return;
+    OQ_R_NEED(out != NULL && out->rank != 0 && oq_axis_of(oq_r_int(c, "axis", 1), out->rank, &axis));
     const view to = view_of(out, axis);
     for (size_t k = 0; k < c->n_in; k++) {
         const oq_data *x = oq_r_data(c, k);
@@ -244,8 +230,7 @@ void oq_fold_concat(oq_rctx *c) {
             (x != NULL && x->rank != out->rank))
             return;
         const size_t len = (size_t)t->dims[axis].n;
-        if (done + len > to.len || (x != NULL && x->n != to.outer * len * to.inner))
-            return;
+        OQ_R_NEED(done + len <= to.len && (x == NULL || x->n == to.outer * len * to.inner));
         for (size_t i = 0; i < to.outer * len * to.inner; i++) {
             const size_t o = i / (len * to.inner), r = i % (len * to.inner);
             out->v[(o * to.len + done) * to.inner + r] = x != NULL ? x->v[i] : oq_cell_unknown();
@@ -281,7 +266,7 @@ static int64_t clamp(int64_t v, int64_t lo, int64_t hi) {
 static const oq_data *slice_by(oq_rctx *c, const oq_data *x, int64_t at, int64_t start, int64_t end,
                                int64_t step) {
     size_t axis;
-    if (!axis_of(at, x->rank, &axis) || step == 0 || step == INT64_MIN)
+    if (!oq_axis_of(at, x->rank, &axis) || step == 0 || step == INT64_MIN)
         return NULL;
     const int64_t n = x->dims[axis];
     start = clamp(start < 0 ? (start < -n ? -1 : start + n) : start, step > 0 ? 0 : -1,
@@ -324,8 +309,7 @@ void oq_fold_split(oq_rctx *c) {
     const oq_data *x = oq_r_data(c, 0);
     size_t axis;
     int64_t at = 0;
-    if (x == NULL || !axis_of(oq_r_int(c, "axis", 0), x->rank, &axis))
-        return;
+    OQ_R_NEED(x != NULL && oq_axis_of(oq_r_int(c, "axis", 0), x->rank, &axis));
     for (size_t o = 0; o < c->n_out; o++) {
         const oq_vtype *t = &c->out[o];
         if (!t->has_shape || t->rank != x->rank || !oq_sdim_is_num(t->dims[axis]) ||
@@ -342,16 +326,14 @@ void oq_fold_transpose(oq_rctx *c) {
     size_t n = 0;
     oq_data *out = x != NULL ? new_out(c, 0) : NULL;
     const bool given = oq_r_ints(c, "perm", &perm, &n);
-    if (out == NULL || out->n != x->n || out->rank != x->rank || (given && n != x->rank))
-        return;
+    OQ_R_NEED(out != NULL && out->n == x->n && out->rank == x->rank && (!given || n == x->rank));
     for (size_t i = 0; i < out->n; i++) {
         size_t rest = i, index = 0;
         for (size_t k = out->rank; k-- > 0;) {
             const size_t here = rest % (size_t)out->dims[k];
             const size_t from = given ? (size_t)perm[k] : out->rank - 1 - k;
             rest /= (size_t)out->dims[k];
-            if (from >= x->rank)
-                return;
+            OQ_R_NEED(from < x->rank);
             size_t stride = 1;
             for (size_t a = from + 1; a < x->rank; a++)
                 stride *= (size_t)x->dims[a];
@@ -374,8 +356,7 @@ void oq_fold_expand(oq_rctx *c) {
 void oq_fold_tile(oq_rctx *c) {
     const oq_data *x = oq_r_data(c, 0);
     oq_data *out = x != NULL && x->n > 0 ? new_out(c, 0) : NULL;
-    if (out == NULL || out->rank != x->rank)
-        return;
+    OQ_R_NEED(out != NULL && out->rank == x->rank);
     for (size_t i = 0; i < out->n; i++) {
         size_t rest = i, index = 0, scale = 1;
         for (size_t k = out->rank; k-- > 0;) {
@@ -415,8 +396,7 @@ static void reduce(oq_rctx *c, oq_cell_fn fn) {
     size_t n = 0;
     bool gone[OQ_FOLD_RANK] = {false};
     oq_data *out = x != NULL && x->n > 0 ? new_out(c, 0) : NULL;
-    if (out == NULL || (oq_r_has(c, 1) && !oq_r_ints_in(c, 1, &axes, &n)))
-        return;
+    OQ_R_NEED(out != NULL && (!oq_r_has(c, 1) || oq_r_ints_in(c, 1, &axes, &n)));
     if (!oq_r_has(c, 1))
         oq_r_ints(c, "axes", &axes, &n);
     if (n == 0 && oq_r_int(c, "noop_with_empty_axes", 0) != 0)
@@ -425,8 +405,7 @@ static void reduce(oq_rctx *c, oq_cell_fn fn) {
         gone[i] = n == 0;
     for (size_t i = 0; i < n; i++) {
         size_t axis;
-        if (!axis_of(axes[i], x->rank, &axis))
-            return;
+        OQ_R_NEED(oq_axis_of(axes[i], x->rank, &axis));
         gone[axis] = true;
     }
     bool seen[OQ_MAX_FOLD] = {false};
@@ -438,8 +417,7 @@ static void reduce(oq_rctx *c, oq_cell_fn fn) {
             scale *= gone[k] ? 1 : len;
             rest /= len;
         }
-        if (index >= out->n)
-            return;
+        OQ_R_NEED(index < out->n);
         out->v[index] = seen[index] ? fn(c, out->v[index], x->v[i]) : x->v[i];
         seen[index] = true;
     }
@@ -460,7 +438,7 @@ void oq_fold_cumsum(oq_rctx *c) {
     int64_t at;
     size_t axis;
     oq_data *out = x != NULL ? new_out(c, 0) : NULL;
-    if (out == NULL || !oq_r_int_in(c, 1, &at) || !axis_of(at, x->rank, &axis) ||
+    if (out == NULL || !oq_r_int_in(c, 1, &at) || !oq_axis_of(at, x->rank, &axis) ||
         oq_r_int(c, "reverse", 0) != 0 || oq_r_int(c, "exclusive", 0) != 0)
         return;
     const view v = view_of(x, axis);
@@ -496,11 +474,9 @@ void oq_fold_scatter_nd(oq_rctx *c) {
         memcpy(out->v, x->v, x->n * sizeof *out->v);
     for (size_t i = 0; i < ix->n; i++) {
         int64_t at;
-        if (!oq_cell_integer(ix->v[i], &at))
-            return;
+        OQ_R_NEED(oq_cell_integer(ix->v[i], &at));
         at += at < 0 ? (int64_t)x->n : 0;
-        if (at < 0 || at >= (int64_t)x->n)
-            return;
+        OQ_R_NEED(at >= 0 && at < (int64_t)x->n);
         out->v[at] = v->v[i];
     }
     oq_r_set_data(c, 0, out);

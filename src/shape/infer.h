@@ -126,6 +126,8 @@ const oq_vtype *oq_r_type(const oq_rctx *c, size_t i);
 const oq_vtype *oq_r_shape(const oq_rctx *c, size_t i);
 /* Element type, 0 when unknown. */
 int32_t oq_r_elem(const oq_rctx *c, size_t i);
+/* A dimension of a type that may be NULL or have fewer. */
+oq_sdim oq_r_dim(const oq_vtype *t, size_t i);
 /* Its values, or NULL. */
 const oq_data *oq_r_data(const oq_rctx *c, size_t i);
 /* True if its values can be read (does not read them). */
@@ -160,6 +162,11 @@ void oq_r_set_type(oq_rctx *c, size_t o, const oq_vtype *t);
 /* A shape of `rank` unknown dimensions. */
 void oq_r_set_rank(oq_rctx *c, size_t o, size_t rank);
 void oq_r_set_data(oq_rctx *c, size_t o, const oq_data *d);
+/* Output 0 has int32 sums over inputs 0 and 1; fails when they are no tensors. */
+bool oq_r_pass_sums(oq_rctx *c);
+/* Output 0 has the type of input 7, as in QLinearConv and QLinearMatMul; fails when zero points
+ * are of another type than what they belong to. */
+bool oq_r_pass_qlinear(oq_rctx *c);
 /* Element type of input i; fails when it is not known, as onnx does. */
 bool oq_r_pass_elem(oq_rctx *c, size_t i, size_t o);
 /* Shape of input i, if known. */
@@ -180,6 +187,12 @@ bool oq_r_fail(oq_rctx *c, const char *fmt, ...) OQ_PRINTF(2, 3);
             oq_r_fail(c, __VA_ARGS__);                                                             \
             return;                                                                                \
         }                                                                                          \
+    } while (0)
+/* Leaves the rule unless all that it needs is there. */
+#define OQ_R_NEED(what)                                                                            \
+    do {                                                                                           \
+        if (!(what))                                                                               \
+            return;                                                                                \
     } while (0)
 /* n dims in the arena, all the number 0; NULL (and failed) when out of memory. */
 oq_sdim *oq_r_dims(oq_rctx *c, size_t n);

@@ -50,6 +50,10 @@ bool oq_r_has_data(const oq_rctx *c, size_t i) {
     return v != NULL && (v->data != NULL || v->constant != NULL);
 }
 
+oq_sdim oq_r_dim(const oq_vtype *t, size_t i) {
+    return t != NULL && i < t->rank ? t->dims[i] : oq_sdim_unknown();
+}
+
 const oq_data *oq_r_data(const oq_rctx *c, size_t i) {
     oq_val *v = data_val(c, i);
     if (v == NULL)
@@ -164,11 +168,9 @@ void oq_r_set_elem(oq_rctx *c, size_t o, int32_t elem_type) {
 
 void oq_r_set_shape(oq_rctx *c, size_t o, const oq_sdim *dims, size_t rank) {
     oq_vtype *t = tensor_out(c, o);
-    if (t == NULL || rank > OQ_MAX_RANK)
-        return;
+    OQ_R_NEED(t != NULL && rank <= OQ_MAX_RANK);
     oq_sdim *copy = oq_r_dims(c, rank);
-    if (copy == NULL)
-        return;
+    OQ_R_NEED(copy != NULL);
     if (rank > 0)
         memcpy(copy, dims, rank * sizeof *copy);
     t->has_shape = true;
@@ -184,8 +186,7 @@ void oq_r_set(oq_rctx *c, size_t o, int32_t elem_type, const oq_sdim *dims, size
 void oq_r_set_last(oq_rctx *c, size_t o, const oq_vtype *x, size_t keep, oq_sdim last) {
     assert(keep <= x->rank);
     oq_sdim *dims = oq_r_dims(c, keep + 1);
-    if (dims == NULL)
-        return;
+    OQ_R_NEED(dims != NULL);
     if (keep > 0)
         memcpy(dims, x->dims, keep * sizeof *dims);
     dims[keep] = last;
@@ -199,8 +200,7 @@ void oq_r_set_type(oq_rctx *c, size_t o, const oq_vtype *t) {
 
 void oq_r_set_rank(oq_rctx *c, size_t o, size_t rank) {
     oq_vtype *t = tensor_out(c, o);
-    if (t == NULL || rank > OQ_MAX_RANK)
-        return;
+    OQ_R_NEED(t != NULL && rank <= OQ_MAX_RANK);
     oq_sdim *dims = oq_r_dims(c, rank);
     for (size_t i = 0; dims != NULL && i < rank; i++)
         dims[i] = oq_sdim_unknown();
@@ -212,6 +212,21 @@ void oq_r_set_rank(oq_rctx *c, size_t o, size_t rank) {
 void oq_r_set_data(oq_rctx *c, size_t o, const oq_data *d) {
     if (o < c->n_out)
         c->data[o] = d;
+}
+
+bool oq_r_pass_sums(oq_rctx *c) {
+    for (size_t i = 0; i < 2; i++)
+        if (oq_r_type(c, i) == NULL || oq_r_type(c, i)->kind != OQ_V_TENSOR)
+            return oq_r_fail(c, "the inputs must be tensors");
+    oq_r_set_elem(c, 0, OQ_INT32);
+    return true;
+}
+
+bool oq_r_pass_qlinear(oq_rctx *c) {
+    for (size_t i = 0; c->plain && i < 6; i += 3)
+        if (oq_r_elem(c, i + 2) != oq_r_elem(c, i) || oq_r_type(c, i + 2) == NULL)
+            return oq_r_fail(c, "the zero points have another type than what they belong to");
+    return oq_r_pass_elem(c, 7, 0);
 }
 
 bool oq_r_pass_elem(oq_rctx *c, size_t i, size_t o) {
@@ -320,8 +335,7 @@ void oq_r_unfold(oq_rctx *c, const oq_vtype *x, size_t axis, int64_t size, int64
     assert(axis < x->rank && step != 0);
     const size_t rank = (size_t)x->rank + 1;
     oq_sdim *dims = oq_r_dims(c, rank);
-    if (dims == NULL)
-        return;
+    OQ_R_NEED(dims != NULL);
     memcpy(dims, x->dims, x->rank * sizeof *dims);
     const oq_sdim span = oq_sdim_addn(c->ds, x->dims[axis], -size);
     dims[axis] = oq_sdim_addn(c->ds, oq_sdim_floordiv(c->ds, span, oq_sdim_num(step)), 1);
@@ -330,12 +344,8 @@ void oq_r_unfold(oq_rctx *c, const oq_vtype *x, size_t axis, int64_t size, int64
 }
 
 bool oq_r_axis(oq_rctx *c, int64_t axis, size_t rank, size_t *out) {
-    const int64_t r = (int64_t)rank;
-    if (axis < -r || axis >= r)
-        return oq_r_fail(c, "axis %lld is not in a tensor of rank %zu", (long long)axis, rank);
-    *out = (size_t)(axis < 0 ? axis + r : axis);
-    assert(*out < rank);
-    return true;
+    return oq_axis_of(axis, rank, out) ||
+           oq_r_fail(c, "axis %lld is not in a tensor of rank %zu", (long long)axis, rank);
 }
 
 oq_sdim oq_r_fresh(oq_rctx *c, size_t o, size_t axis) {

@@ -112,11 +112,6 @@ static oq_tensor *input_of(const oq_debug *d, const oq_node *n, size_t k, oq_str
     return float_constant(d, *name);
 }
 
-static bool same_dims(const oq_tensor *a, const oq_tensor *b) {
-    return a->dims.n == b->dims.n &&
-           (a->dims.n == 0 || memcmp(a->dims.v, b->dims.v, a->dims.n * sizeof *a->dims.v) == 0);
-}
-
 /* True if scale, bias, mean and variance are constants with one value for each channel. */
 static bool can_fold(const oq_debug *d, const oq_node *norm, const oq_tensor *weight) {
     oq_str name;
@@ -164,7 +159,7 @@ void oq_debug_float_by_place(const oq_debug *d, const oq_debug_places *p, const 
     }
     /* By place alone another shape is another weight. */
     if (w->flt != NULL && w->layout == OQ_DEBUG_AFFINE && !w->transposed &&
-        !oq_str_is(op, "Gemm") && !same_dims(w->flt, w->quantized))
+        !oq_str_is(op, "Gemm") && !oq_tensor_same_dims(w->flt, w->quantized))
         w->flt = NULL;
 }
 

@@ -144,14 +144,9 @@ static void dims_text(char *b, size_t size, const oq_tensor *t) {
     snprintf(b + n, size - n, "]");
 }
 
-static bool dims_same(const oq_tensor *a, const oq_tensor *b) {
-    return a->dims.n == b->dims.n &&
-           (a->dims.n == 0 || memcmp(a->dims.v, b->dims.v, a->dims.n * sizeof *a->dims.v) == 0);
-}
-
 onq_code oq_cmp_tensor(oq_cmp *c, oq_diff_kind kind, oq_str name, const char *what, oq_tensor *a,
                        oq_tensor *b, onq_error *err) {
-    if (a->data_type.v != b->data_type.v || !dims_same(a, b)) {
+    if (a->data_type.v != b->data_type.v || !oq_tensor_same_dims(a, b)) {
         char x[160], y[160];
         dims_text(x, sizeof x, a);
         dims_text(y, sizeof y, b);

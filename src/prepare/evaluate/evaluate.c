@@ -126,10 +126,3 @@ bool oq_eval_axes(oq_eval *c, const char *name, size_t slot, const int64_t **v, 
     *n = attr != NULL ? attr->n : 0;
     return attr != NULL || !*given || oq_eval_ints(c, slot, v, n);
 }
-
-bool oq_eval_axis(int64_t axis, size_t rank, size_t *out) {
-    if (axis < -(int64_t)rank || axis >= (int64_t)rank)
-        return false;
-    *out = (size_t)(axis < 0 ? axis + (int64_t)rank : axis);
-    return true;
-}

@@ -59,7 +59,6 @@ bool oq_eval_ints(oq_eval *c, size_t i, const int64_t **v, size_t *n);
  * is one. */
 bool oq_eval_axes(oq_eval *c, const char *name, size_t slot, const int64_t **v, size_t *n,
                   bool *given);
-bool oq_eval_axis(int64_t axis, size_t rank, size_t *out);
 
 double oq_cval_real(const oq_cval *v, size_t i);
 int64_t oq_cval_int(const oq_cval *v, size_t i);

@@ -213,39 +213,21 @@ static int64_t int_relu(int64_t a) {
     return a > 0 ? a : 0;
 }
 
-bool oq_eval_Abs(oq_eval *c) {
-    return unary(c, fabs, int_abs);
-}
-bool oq_eval_Ceil(oq_eval *c) {
-    return unary(c, ceil, NULL);
-}
-bool oq_eval_Cos(oq_eval *c) {
-    return unary(c, cos, NULL);
-}
-bool oq_eval_Exp(oq_eval *c) {
-    return unary(c, exp, NULL);
-}
-bool oq_eval_Floor(oq_eval *c) {
-    return unary(c, floor, NULL);
-}
-bool oq_eval_Log(oq_eval *c) {
-    return unary(c, log, NULL);
-}
-bool oq_eval_Neg(oq_eval *c) {
-    return unary(c, real_neg, int_neg);
-}
-bool oq_eval_Reciprocal(oq_eval *c) {
-    return unary(c, real_inverse, NULL);
-}
-bool oq_eval_Relu(oq_eval *c) {
-    return unary(c, real_relu, int_relu);
-}
-bool oq_eval_Sin(oq_eval *c) {
-    return unary(c, sin, NULL);
-}
-bool oq_eval_Sqrt(oq_eval *c) {
-    return unary(c, sqrt, NULL);
-}
+#define UNARY(op, real, integer)                                                                   \
+    bool oq_eval_##op(oq_eval *c) {                                                                \
+        return unary(c, real, integer);                                                            \
+    }
+UNARY(Abs, fabs, int_abs)
+UNARY(Ceil, ceil, NULL)
+UNARY(Cos, cos, NULL)
+UNARY(Exp, exp, NULL)
+UNARY(Floor, floor, NULL)
+UNARY(Log, log, NULL)
+UNARY(Neg, real_neg, int_neg)
+UNARY(Reciprocal, real_inverse, NULL)
+UNARY(Relu, real_relu, int_relu)
+UNARY(Sin, sin, NULL)
+UNARY(Sqrt, sqrt, NULL)
 
 bool oq_eval_Not(oq_eval *c) {
     const oq_cval *a = &c->in[0];
@@ -356,7 +338,7 @@ static bool reduced_dims(oq_eval *c, int64_t *kept, int64_t *dims, size_t *rank)
         return false;
     for (size_t i = 0; i < n; i++) {
         size_t at;
-        if (!oq_eval_axis(axes[i], a->rank, &at))
+        if (!oq_axis_of(axes[i], a->rank, &at))
             return false;
         on[at] = true;
     }
@@ -402,15 +384,11 @@ static bool reduce(oq_eval *c, real2 real, int2 integer) {
     return true;
 }
 
-bool oq_eval_ReduceSum(oq_eval *c) {
-    return reduce(c, real_Add, int_Add);
-}
-bool oq_eval_ReduceProd(oq_eval *c) {
-    return reduce(c, real_mul, int_mul);
-}
-bool oq_eval_ReduceMax(oq_eval *c) {
-    return reduce(c, real_max, int_max);
-}
-bool oq_eval_ReduceMin(oq_eval *c) {
-    return reduce(c, real_min, int_min);
-}
+#define REDUCE(op, real, integer)                                                                  \
+    bool oq_eval_Reduce##op(oq_eval *c) {                                                          \
+        return reduce(c, real, integer);                                                           \
+    }
+REDUCE(Sum, real_Add, int_Add)
+REDUCE(Prod, real_mul, int_mul)
+REDUCE(Max, real_max, int_max)
+REDUCE(Min, real_min, int_min)

@@ -115,7 +115,7 @@ bool oq_eval_Squeeze(oq_eval *c) {
         return false;
     for (size_t i = 0; i < n; i++) {
         size_t at;
-        if (!oq_eval_axis(axes[i], a->rank, &at) || a->dims[at] != 1)
+        if (!oq_axis_of(axes[i], a->rank, &at) || a->dims[at] != 1)
             return false;
         drop[at] = true;
     }
@@ -136,7 +136,7 @@ bool oq_eval_Unsqueeze(oq_eval *c) {
         return false;
     for (size_t i = 0; i < n; i++) {
         size_t at;
-        if (!oq_eval_axis(axes[i], a->rank + n, &at) || on[at])
+        if (!oq_axis_of(axes[i], a->rank + n, &at) || on[at])
             return false;
         on[at] = true;
     }
@@ -154,7 +154,7 @@ bool oq_eval_Transpose(oq_eval *c) {
     if (c->n_in != 1 || (perm != NULL && perm->n != a->rank))
         return false;
     for (size_t i = 0; i < a->rank; i++) {
-        if (!oq_eval_axis(perm != NULL ? perm->v[i] : (int64_t)(a->rank - 1 - i), a->rank,
+        if (!oq_axis_of(perm != NULL ? perm->v[i] : (int64_t)(a->rank - 1 - i), a->rank,
                           &from[i]) ||
             used[from[i]])
             return false;
@@ -182,7 +182,7 @@ bool oq_eval_Concat(oq_eval *c) {
     const oq_cval *a = &c->in[0];
     size_t axis;
     int64_t dims[OQ_EVAL_AXES];
-    if (c->n_in < 1 || !oq_eval_axis(oq_attr_int(c->node, "axis", 1), a->rank, &axis))
+    if (c->n_in < 1 || !oq_axis_of(oq_attr_int(c->node, "axis", 1), a->rank, &axis))
         return false;
     memcpy(dims, a->dims, sizeof dims);
     for (size_t i = 1; i < c->n_in; i++) {
@@ -213,7 +213,7 @@ bool oq_eval_Gather(oq_eval *c) {
     size_t axis;
     int64_t dims[OQ_EVAL_AXES];
     if (c->n_in != 2 || (ix->dt != OQ_INT64 && ix->dt != OQ_INT32) ||
-        !oq_eval_axis(oq_attr_int(c->node, "axis", 0), a->rank, &axis) ||
+        !oq_axis_of(oq_attr_int(c->node, "axis", 0), a->rank, &axis) ||
         a->rank + ix->rank - 1 > OQ_EVAL_AXES)
         return false;
     size_t rank = 0;
@@ -230,7 +230,7 @@ bool oq_eval_Gather(oq_eval *c) {
     for (size_t o = 0; o < block(a, 0, axis); o++) {
         for (size_t i = 0; i < ix->n; i++) {
             size_t at;
-            if (!oq_eval_axis(oq_cval_int(ix, i), (size_t)a->dims[axis], &at))
+            if (!oq_axis_of(oq_cval_int(ix, i), (size_t)a->dims[axis], &at))
                 return false;
             if (inner != 0)
                 memcpy(to, a->p + (o * (size_t)a->dims[axis] + at) * inner, inner);
@@ -273,7 +273,7 @@ bool oq_eval_Slice(oq_eval *c) {
     memcpy(dims, a->dims, sizeof dims);
     for (size_t i = 0; i < nb; i++) {
         size_t at;
-        if (!oq_eval_axis(has_axes ? axes[i] : (int64_t)i, a->rank, &at))
+        if (!oq_axis_of(has_axes ? axes[i] : (int64_t)i, a->rank, &at))
             return false;
         by[at] = has_steps ? steps[i] : 1;
         if (!slice_axis(a->dims[at], begin[i], end[i], by[at], &from[at], &dims[at]))
