@@ -221,7 +221,8 @@ void oq_fold_gather(oq_rctx *c) {
 void oq_fold_concat(oq_rctx *c) {
     oq_data *out = new_out(c, 0);
     size_t axis, done = 0;
-    OQ_R_NEED(out != NULL && out->rank != 0 && oq_axis_of(oq_r_int(c, "axis", 1), out->rank, &axis));
+    OQ_R_NEED(out != NULL && out->rank != 0);
+    OQ_R_NEED(oq_axis_of(oq_r_int(c, "axis", 1), out->rank, &axis));
     const view to = view_of(out, axis);
     for (size_t k = 0; k < c->n_in; k++) {
         const oq_data *x = oq_r_data(c, k);

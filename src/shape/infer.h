@@ -162,7 +162,7 @@ void oq_r_set_type(oq_rctx *c, size_t o, const oq_vtype *t);
 /* A shape of `rank` unknown dimensions. */
 void oq_r_set_rank(oq_rctx *c, size_t o, size_t rank);
 void oq_r_set_data(oq_rctx *c, size_t o, const oq_data *d);
-/* Output 0 has int32 sums over inputs 0 and 1; fails when they are no tensors. */
+/* Output 0 has int32 sums over inputs 0 and 1; fails unless both are tensors. */
 bool oq_r_pass_sums(oq_rctx *c);
 /* Output 0 has the type of input 7, as in QLinearConv and QLinearMatMul; fails when zero points
  * are of another type than what they belong to. */

@@ -12,8 +12,7 @@ static bool scalar(const oq_rctx *c, size_t i, int64_t *v) {
 static void reduce_axis(oq_rctx *c, size_t o, const oq_vtype *x, int64_t at, bool keep) {
     size_t axis, n = 0;
     oq_sdim *dims = oq_r_dims(c, x->rank);
-    if (dims == NULL || !oq_r_axis(c, at, x->rank, &axis))
-        return;
+    OQ_R_NEED(dims != NULL && oq_r_axis(c, at, x->rank, &axis));
     for (size_t i = 0; i < x->rank; i++)
         if (i != axis)
             dims[n++] = x->dims[i];
@@ -33,8 +32,7 @@ static void arg_max(oq_rctx *c, const oq_vtype *x) {
 
 static void min_max(oq_rctx *c, const oq_vtype *x) {
     int64_t dim, keep = 0;
-    if (!oq_r_pass_elem(c, 0, 0))
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0));
     if (c->n_in == 1) {
         oq_r_set_shape(c, 0, NULL, 0);
     } else if (x != NULL && scalar(c, 1, &dim) && scalar(c, 2, &keep)) {
@@ -65,8 +63,7 @@ static void diagonal(oq_rctx *c, const oq_vtype *x) {
 static void unfold(oq_rctx *c, const oq_vtype *x) {
     int64_t dim, size, step;
     size_t axis;
-    if (!oq_r_pass_elem(c, 0, 0) || x == NULL)
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0) && x != NULL);
     if (!scalar(c, 1, &dim) || !scalar(c, 2, &size) || !scalar(c, 3, &step) || step <= 0) {
         oq_r_set_rank(c, 0, (size_t)x->rank + 1);
         return;
@@ -78,8 +75,7 @@ static void unfold(oq_rctx *c, const oq_vtype *x) {
 /* Spatial sizes from the values of input 1, or open. */
 static void resample(oq_rctx *c, const oq_vtype *x, bool use_values) {
     const oq_data *d = use_values ? oq_r_data(c, 1) : NULL;
-    if (!oq_r_pass_elem(c, 0, 0) || x == NULL || x->rank < 3)
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0) && x != NULL && x->rank >= 3);
     oq_sdim *dims = oq_r_dims(c, x->rank);
     for (size_t i = 0; dims != NULL && i < x->rank; i++) {
         const bool known = d != NULL && d->n == x->rank - 2u && i >= 2;

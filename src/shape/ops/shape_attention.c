@@ -6,10 +6,6 @@
  */
 #include "shape/sop.h"
 
-static oq_sdim dim_or_unknown(const oq_vtype *t, size_t i) {
-    return t != NULL && i < t->rank ? t->dims[i] : oq_sdim_unknown();
-}
-
 static oq_sdim over(oq_rctx *c, oq_sdim d, int64_t n) {
     if (c->plain && !oq_sdim_is_num(d))
         return oq_sdim_unknown();
@@ -45,8 +41,7 @@ static bool read_heads(oq_rctx *c, heads *h) {
 
 void oq_rule_attention(oq_rctx *c) {
     heads h = {.flat = false};
-    if (!oq_r_pass_elem(c, 0, 0))
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0));
     const oq_vtype *pk = oq_r_shape(c, 4), *pv = oq_r_shape(c, 5);
     const bool past = oq_r_has(c, 4) && oq_r_has(c, 5);
     if (past && c->n_out > 2) {
@@ -58,8 +53,7 @@ void oq_rule_attention(oq_rctx *c) {
     }
     if (c->n_out > 3)
         oq_r_pass_elem(c, 0, 3);
-    if (c->failed || !read_heads(c, &h))
-        return;
+    OQ_R_NEED(!c->failed && read_heads(c, &h));
     if (h.flat) {
         const oq_sdim dims[3] = {h.batch, h.q_len, oq_sdim_mul(c->ds, h.q_heads, h.v_size)};
         oq_r_set_shape(c, 0, dims, 3);
@@ -69,19 +63,19 @@ void oq_rule_attention(oq_rctx *c) {
     }
     oq_sdim total = h.kv_len;
     if (past) {
-        total = oq_sdim_add(c->ds, dim_or_unknown(pk, 2), h.kv_len);
-        const oq_sdim k[4] = {dim_or_unknown(pk, 0), dim_or_unknown(pk, 1), total,
-                              dim_or_unknown(pk, 3)};
-        const oq_sdim v[4] = {dim_or_unknown(pv, 0), dim_or_unknown(pv, 1), total,
-                              dim_or_unknown(pv, 3)};
+        total = oq_sdim_add(c->ds, oq_r_dim(pk, 2), h.kv_len);
+        const oq_sdim k[4] = {oq_r_dim(pk, 0), oq_r_dim(pk, 1), total,
+                              oq_r_dim(pk, 3)};
+        const oq_sdim v[4] = {oq_r_dim(pv, 0), oq_r_dim(pv, 1), total,
+                              oq_r_dim(pv, 3)};
         if (pk != NULL && pv != NULL && (!c->plain || oq_sdim_is_num(total))) {
             oq_r_set_shape(c, 1, k, 4);
             oq_r_set_shape(c, 2, v, 4);
         }
     } else if (!c->plain) {
         const oq_vtype *k = oq_r_shape(c, 1);
-        const oq_sdim size = h.flat ? over(c, dim_or_unknown(k, 2), oq_r_int(c, "kv_num_heads", 0))
-                                    : dim_or_unknown(k, 3);
+        const oq_sdim size = h.flat ? over(c, oq_r_dim(k, 2), oq_r_int(c, "kv_num_heads", 0))
+                                    : oq_r_dim(k, 3);
         const oq_sdim pres_k[4] = {h.batch, h.kv_heads, total, size};
         const oq_sdim pres_v[4] = {h.batch, h.kv_heads, total, h.v_size};
         oq_r_set_shape(c, 1, pres_k, 4);
@@ -94,8 +88,7 @@ void oq_rule_attention(oq_rctx *c) {
 /* Q [B, H, S, D], K, V [B, H, T, Dv] */
 void oq_rule_flex_attention(oq_rctx *c) {
     const oq_vtype *q = oq_r_shape(c, 0), *v = oq_r_shape(c, 2);
-    if (!oq_r_pass_elem(c, 0, 0))
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0));
     if (q == NULL || v == NULL) {
         if (c->plain)
             oq_r_fail(c, "the shapes of query and value are not known");
@@ -117,14 +110,14 @@ void oq_rule_linear_attention(oq_rctx *c) {
     const oq_vtype *state = oq_r_shape(c, 3);
     if (!c->plain && state != NULL && oq_r_int(c, "state_window", 0) > 0)
         oq_r_pass_shape(c, 3, 1);
-    oq_sdim dk = over(c, dim_or_unknown(q, 2), hq);
-    dk = oq_sdim_is_unknown(dk) ? over(c, dim_or_unknown(k, 2), hkv) : dk;
-    dk = oq_sdim_is_unknown(dk) && state != NULL ? dim_or_unknown(state, 2) : dk;
-    oq_sdim dv = over(c, dim_or_unknown(v, 2), hkv);
-    dv = oq_sdim_is_unknown(dv) && state != NULL ? dim_or_unknown(state, 3) : dv;
-    const oq_sdim batch = dim_or_unknown(q != NULL ? q : v, 0);
+    oq_sdim dk = over(c, oq_r_dim(q, 2), hq);
+    dk = oq_sdim_is_unknown(dk) ? over(c, oq_r_dim(k, 2), hkv) : dk;
+    dk = oq_sdim_is_unknown(dk) && state != NULL ? oq_r_dim(state, 2) : dk;
+    oq_sdim dv = over(c, oq_r_dim(v, 2), hkv);
+    dv = oq_sdim_is_unknown(dv) && state != NULL ? oq_r_dim(state, 3) : dv;
+    const oq_sdim batch = oq_r_dim(q != NULL ? q : v, 0);
     const int64_t out_heads = hq > hkv ? hq : hkv;
-    const oq_sdim out[3] = {batch, dim_or_unknown(q != NULL ? q : v, 1),
+    const oq_sdim out[3] = {batch, oq_r_dim(q != NULL ? q : v, 1),
                             oq_sdim_muln(c->ds, dv, out_heads)};
     const oq_sdim present[4] = {batch, oq_sdim_num(hkv), dk, dv};
     oq_r_set_shape(c, 0, out, 3);
@@ -135,8 +128,7 @@ void oq_rule_linear_attention(oq_rctx *c) {
 /* input [B, C, L], weight [C, 1, k], bias, past_state -> output, present_state [B, C, k - 1] */
 void oq_rule_causal_conv(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0), *w = oq_r_shape(c, 1), *past = oq_r_shape(c, 3);
-    if (!oq_r_pass_elem(c, 0, 0) || !oq_r_pass_elem(c, 0, 1))
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0) && oq_r_pass_elem(c, 0, 1));
     oq_r_pass_shape(c, 0, 0);
     if (!c->plain && past != NULL) {
         oq_r_pass_shape(c, 3, 1);
@@ -147,8 +139,8 @@ void oq_rule_causal_conv(oq_rctx *c) {
     const oq_sdim k = w != NULL && w->rank == 3 ? w->dims[2] : oq_sdim_unknown();
     oq_sdim tail = oq_sdim_muln(c->ds, oq_sdim_addn(c->ds, k, -1), oq_r_int(c, "dilation", 1));
     if (oq_sdim_is_unknown(tail))
-        tail = dim_or_unknown(past, 2);
-    const oq_sdim dims[3] = {dim_or_unknown(x, 0), dim_or_unknown(x, 1), tail};
+        tail = oq_r_dim(past, 2);
+    const oq_sdim dims[3] = {oq_r_dim(x, 0), oq_r_dim(x, 1), tail};
     oq_r_set_shape(c, 1, dims, 3);
 }
 
@@ -161,7 +153,7 @@ static oq_sdim v_hidden(oq_rctx *c) {
     const oq_vtype *w = oq_r_shape(c, 1), *b = oq_r_shape(c, 2);
     if (oq_r_ints(c, "qkv_hidden_sizes", &sizes, &n) && n == 3)
         return oq_sdim_num(sizes[2]);
-    const oq_sdim all = b != NULL && b->rank == 1 ? b->dims[0] : dim_or_unknown(w, 1);
+    const oq_sdim all = b != NULL && b->rank == 1 ? b->dims[0] : oq_r_dim(w, 1);
     return over(c, all, 3);
 }
 
@@ -169,27 +161,24 @@ static oq_sdim v_hidden(oq_rctx *c) {
 static void merged_present(oq_rctx *c, const oq_vtype *x, size_t past_at, oq_sdim hidden) {
     const oq_vtype *past = oq_r_shape(c, past_at);
     const int64_t n = oq_r_int(c, "num_heads", 0);
-    if (c->n_out < 2)
-        return;
+    OQ_R_NEED(c->n_out >= 2);
     oq_r_set_elem(c, 1, c->out[0].elem_type);
     if (past != NULL && oq_r_int(c, "past_present_share_buffer", 0) != 0) {
         oq_r_pass_shape(c, past_at, 1);
         return;
     }
-    oq_sdim total = dim_or_unknown(x, 1);
+    oq_sdim total = oq_r_dim(x, 1);
     if (past != NULL && past->rank == 5)
         total = oq_sdim_add(c->ds, past->dims[3], total);
     const oq_sdim size = past != NULL && past->rank == 5 ? past->dims[4] : over(c, hidden, n);
-    const oq_sdim dims[5] = {oq_sdim_num(2), dim_or_unknown(x, 0), oq_sdim_num(n), total, size};
+    const oq_sdim dims[5] = {oq_sdim_num(2), oq_r_dim(x, 0), oq_sdim_num(n), total, size};
     oq_r_set_shape(c, 1, dims, 5);
 }
 
 static void merged_attention(oq_rctx *c, size_t elem_from, size_t past_at) {
     const oq_vtype *x = oq_r_shape(c, 0);
-    if (!oq_r_pass_elem(c, elem_from, 0))
-        return;
-    if (x == NULL || x->rank != 3)
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, elem_from, 0));
+    OQ_R_NEED(x != NULL && x->rank == 3);
     oq_sdim hidden = v_hidden(c);
     hidden = oq_sdim_is_unknown(hidden) ? x->dims[2] : hidden;
     const oq_sdim dims[3] = {x->dims[0], x->dims[1], hidden};
@@ -210,8 +199,7 @@ void oq_rule_qattention(oq_rctx *c) {
 /* Tokens without padding: input [tokens, hidden]. */
 void oq_rule_packed_attention(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0);
-    if (!oq_r_pass_elem(c, 0, 0) || x == NULL || x->rank != 2)
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0) && x != NULL && x->rank == 2);
     const oq_sdim dims[2] = {x->dims[0], v_hidden(c)};
     oq_r_set_shape(c, 0, dims, 2);
 }
@@ -219,8 +207,7 @@ void oq_rule_packed_attention(oq_rctx *c) {
 /* query [tokens, hidden], or packed [tokens, heads, 3, head_size]. */
 void oq_rule_packed_mha(oq_rctx *c) {
     const oq_vtype *q = oq_r_shape(c, 0), *v = oq_r_shape(c, 2);
-    if (!oq_r_pass_elem(c, 0, 0))
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0));
     if (v != NULL && v->rank == 2) {
         oq_r_pass_shape(c, 2, 0);
     } else if (q != NULL && q->rank == 4) {
@@ -248,8 +235,7 @@ static void split_present(oq_rctx *c, const oq_vtype *q, oq_sdim total, size_t p
 /* query, key, value, bias, key_padding_mask, attention_bias, past_key, past_value */
 void oq_rule_multi_head_attention(oq_rctx *c) {
     const oq_vtype *q = oq_r_shape(c, 0), *k = oq_r_shape(c, 1), *v = oq_r_shape(c, 2);
-    if (!oq_r_pass_elem(c, 0, 0) || q == NULL)
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0) && q != NULL);
     oq_sdim total;
     if (q->rank == 3) {
         oq_sdim hidden = q->dims[2];
@@ -260,7 +246,7 @@ void oq_rule_multi_head_attention(oq_rctx *c) {
         const oq_sdim dims[3] = {q->dims[0], q->dims[1], hidden};
         oq_r_set_shape(c, 0, dims, 3);
         /* key: [B, T, hidden], packed [B, T, heads, 2, size], or a cache [B, heads, T, size] */
-        total = k == NULL ? q->dims[1] : dim_or_unknown(k, k->rank == 4 ? 2 : 1);
+        total = k == NULL ? q->dims[1] : oq_r_dim(k, k->rank == 4 ? 2 : 1);
     } else if (q->rank == 5) {
         const oq_sdim dims[3] = {q->dims[0], q->dims[1],
                                  oq_sdim_mul(c->ds, q->dims[2], q->dims[4])};
@@ -275,8 +261,7 @@ void oq_rule_multi_head_attention(oq_rctx *c) {
 /* One token at a time; the caches keep their buffers. */
 void oq_rule_decoder_masked_mha(oq_rctx *c) {
     const oq_vtype *q = oq_r_shape(c, 0), *v = oq_r_shape(c, 2);
-    if (!oq_r_pass_elem(c, 0, 0))
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0));
     if (q != NULL && q->rank == 3) {
         const oq_sdim hidden = v != NULL && v->rank == 3 ? v->dims[2] : q->dims[2];
         const oq_sdim dims[3] = {q->dims[0], q->dims[1], hidden};
@@ -351,8 +336,7 @@ void oq_rule_paged_attention(oq_rctx *c) {
     const bool latent = oq_r_str_is(c, "kv_cache_layout", "SEPARATE", "LATENT");
     const bool packed = !latent && !oq_r_has(c, 1);
     oq_r_pass(c, 0, 0);
-    if (c->failed)
-        return;
+    OQ_R_NEED(!c->failed);
     const int64_t by = latent ? n : n + 2 * kv;
     if ((latent || packed) && q != NULL && q->rank == 2 && oq_sdim_is_num(q->dims[1]) && by > 0 &&
         n > 0 && q->dims[1].n % by == 0) {
@@ -369,8 +353,7 @@ void oq_rule_decoder_attention(oq_rctx *c) {
     const oq_vtype *q = oq_r_shape(c, 0);
     const int64_t n = oq_r_int(c, "num_heads", 0);
     oq_r_pass(c, 0, 0);
-    if (c->failed || q == NULL || q->rank != 3)
-        return;
+    OQ_R_NEED(!c->failed && q != NULL && q->rank == 3);
     for (size_t o = 1; o < c->n_out && o < 3; o++) {
         const oq_sdim dims[4] = {q->dims[1], oq_sdim_num(n), oq_r_fresh(c, o, 2),
                                  over(c, q->dims[2], n)};
@@ -382,8 +365,7 @@ void oq_rule_decoder_attention(oq_rctx *c) {
 void oq_rule_gated_relative_position_bias(oq_rctx *c) {
     const oq_vtype *q = oq_r_shape(c, 0), *offset = oq_r_shape(c, 6);
     const oq_vtype *t = offset != NULL ? offset : q;
-    if (!oq_r_pass_elem(c, 0, 0) || t == NULL || t->rank < 2)
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0) && t != NULL && t->rank >= 2);
     const oq_sdim dims[4] = {t->dims[0], oq_sdim_num(oq_r_int(c, "num_heads", 0)), t->dims[1],
                              t->dims[1]};
     oq_r_set_shape(c, 0, dims, 4);
@@ -392,9 +374,8 @@ void oq_rule_gated_relative_position_bias(oq_rctx *c) {
 void oq_rule_relative_position_bias(oq_rctx *c) {
     const oq_vtype *table = oq_r_shape(c, 0);
     const oq_data *len[2] = {oq_r_data(c, 1), oq_r_data(c, 2)};
-    if (!oq_r_pass_elem(c, 0, 0))
-        return;
-    oq_sdim dims[4] = {oq_sdim_num(1), dim_or_unknown(table, 1), oq_r_fresh(c, 0, 2),
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0));
+    oq_sdim dims[4] = {oq_sdim_num(1), oq_r_dim(table, 1), oq_r_fresh(c, 0, 2),
                        oq_r_fresh(c, 0, 3)};
     for (size_t i = 0; i < 2; i++)
         if (len[i] != NULL && len[i]->n == 1 && len[i]->v[0].den == 1)

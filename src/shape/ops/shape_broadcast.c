@@ -18,8 +18,7 @@ static void broadcast(oq_rctx *c, const size_t *slots, size_t n) {
     }
     for (size_t i = 0; i < n; i++) {
         shapes[i] = oq_r_shape(c, slots != NULL ? slots[i] : i);
-        if (shapes[i] == NULL)
-            return;
+        OQ_R_NEED(shapes[i] != NULL);
     }
     const oq_sdim *dims;
     size_t rank;
@@ -33,8 +32,7 @@ static bool is_one_sided(const oq_rctx *c) {
 }
 
 void oq_rule_binary(oq_rctx *c) {
-    if (!oq_r_pass_elem(c, 0, 0))
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0));
     if (is_one_sided(c))
         oq_r_pass_shape(c, 0, 0);
     else
@@ -51,8 +49,7 @@ void oq_rule_compare(oq_rctx *c) {
 
 /* Max, Min, Sum, Mean: any number of inputs; all of one shape before opset 8. */
 void oq_rule_variadic(oq_rctx *c) {
-    if (!oq_r_pass_elem(c, 0, 0))
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0));
     if (c->opset < 8)
         oq_r_pass_shape(c, 0, 0);
     else
@@ -84,8 +81,7 @@ void oq_rule_qlinear_where(oq_rctx *c) {
 /* Expand: the input against the shape given by input 1, which must be one-dimensional. */
 void oq_rule_expand(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0), *s = oq_r_shape(c, 1);
-    if (!oq_r_pass_elem(c, 0, 0) || x == NULL || s == NULL)
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0) && x != NULL && s != NULL);
     OQ_R_FAIL_IF(s->rank != 1, c, "input 'shape' must have rank 1");
     const oq_data *d = oq_r_data(c, 1);
     if (d == NULL &&
@@ -95,8 +91,7 @@ void oq_rule_expand(oq_rctx *c) {
     oq_sdim *want = oq_r_dims(c, rank);
     for (size_t i = 0; want != NULL && i < rank; i++)
         want[i] = d != NULL && d->v[i].den == 1 ? d->v[i].d : oq_sdim_unknown();
-    if (want == NULL)
-        return;
+    OQ_R_NEED(want != NULL);
     const oq_vtype target = {
         .kind = OQ_V_TENSOR, .has_shape = true, .rank = (uint32_t)rank, .dims = want};
     const oq_vtype *shapes[2] = {x, &target};

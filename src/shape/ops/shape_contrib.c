@@ -4,15 +4,11 @@
  */
 #include "shape/sop.h"
 
-static oq_sdim dim_or_unknown(const oq_vtype *t, size_t i) {
-    return t != NULL && i < t->rank ? t->dims[i] : oq_sdim_unknown();
-}
-
 /* ids [B, S] and a table [V, H]: output [B, S, H], mask_index [B], the sum before normalization. */
 static void embed(oq_rctx *c, int32_t elem_type) {
     const oq_vtype *ids = oq_r_shape(c, 0), *table = oq_r_shape(c, 2);
-    const oq_sdim dims[3] = {dim_or_unknown(ids, 0), dim_or_unknown(ids, 1),
-                             dim_or_unknown(table, 1)};
+    const oq_sdim dims[3] = {oq_r_dim(ids, 0), oq_r_dim(ids, 1),
+                             oq_r_dim(table, 1)};
     oq_r_set_elem(c, 0, elem_type);
     oq_r_set_elem(c, 1, OQ_INT32);
     oq_r_set_elem(c, 2, elem_type);
@@ -34,8 +30,7 @@ void oq_rule_qembed_layer_norm(oq_rctx *c) {
 /* The first of two halves along the last axis. */
 void oq_rule_bias_split_gelu(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0), *b = oq_r_shape(c, 1);
-    if (!oq_r_pass_elem(c, 0, 0) || x == NULL || x->rank != 3)
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0) && x != NULL && x->rank == 3);
     const oq_sdim wide = b != NULL && b->rank == 1 ? b->dims[0] : x->dims[2];
     const oq_sdim dims[3] = {x->dims[0], x->dims[1], oq_sdim_floordiv(c->ds, wide, oq_sdim_num(2))};
     oq_r_set_shape(c, 0, dims, 3);
@@ -44,12 +39,10 @@ void oq_rule_bias_split_gelu(oq_rctx *c) {
 /* SwiGLU: gate and value are two halves of the last axis, or two inputs. */
 void oq_rule_swiglu(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0);
-    if (!oq_r_pass_elem(c, 0, 0) || x == NULL)
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0) && x != NULL);
     size_t axis;
     oq_sdim *dims = oq_r_dims_of(c, x);
-    if (dims == NULL || !oq_r_axis(c, oq_r_int(c, "axis", -1), x->rank, &axis))
-        return;
+    OQ_R_NEED(dims != NULL && oq_r_axis(c, oq_r_int(c, "axis", -1), x->rank, &axis));
     if (!oq_r_has(c, 1))
         dims[axis] = oq_sdim_floordiv(c->ds, dims[axis], oq_sdim_num(2));
     oq_r_set_shape(c, 0, dims, x->rank);
@@ -58,8 +51,7 @@ void oq_rule_swiglu(oq_rctx *c) {
 /* [B, S, H] -> tokens without padding. */
 void oq_rule_remove_padding(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0);
-    if (!oq_r_pass_elem(c, 0, 0) || x == NULL || x->rank != 3)
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0) && x != NULL && x->rank == 3);
     const oq_sdim dims[2] = {oq_r_fresh(c, 0, 0), x->dims[2]};
     const oq_sdim cumulated = oq_sdim_addn(c->ds, x->dims[0], 1), one = oq_sdim_num(1);
     oq_r_set_shape(c, 0, dims, 2);
@@ -109,7 +101,7 @@ void oq_rule_bifurcation_detector(oq_rctx *c) {
 void oq_rule_cdist(oq_rctx *c) {
     const oq_vtype *a = oq_r_shape(c, 0), *b = oq_r_shape(c, 1);
     if (oq_r_pass_elem(c, 0, 0)) {
-        const oq_sdim dims[2] = {dim_or_unknown(a, 0), dim_or_unknown(b, 0)};
+        const oq_sdim dims[2] = {oq_r_dim(a, 0), oq_r_dim(b, 0)};
         oq_r_set_shape(c, 0, dims, 2);
     }
 }
@@ -117,9 +109,8 @@ void oq_rule_cdist(oq_rctx *c) {
 void oq_rule_crop_and_resize(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0), *rois = oq_r_shape(c, 1);
     const oq_data *size = oq_r_data(c, 3);
-    if (!oq_r_pass_elem(c, 0, 0))
-        return;
-    oq_sdim dims[4] = {dim_or_unknown(rois, 0), dim_or_unknown(x, 1), oq_sdim_unknown(),
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0));
+    oq_sdim dims[4] = {oq_r_dim(rois, 0), oq_r_dim(x, 1), oq_sdim_unknown(),
                        oq_sdim_unknown()};
     if (size != NULL && size->n == 2) {
         dims[2] = size->v[0].d;
@@ -132,15 +123,13 @@ void oq_rule_expand_dims(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0);
     int64_t at;
     size_t axis;
-    if (!oq_r_pass_elem(c, 0, 0) || x == NULL)
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0) && x != NULL);
     if (!oq_r_int_in(c, 1, &at)) {
         oq_r_set_rank(c, 0, (size_t)x->rank + 1);
         return;
     }
     oq_sdim *dims = oq_r_dims(c, (size_t)x->rank + 1);
-    if (dims == NULL || !oq_r_axis(c, at, (size_t)x->rank + 1, &axis))
-        return;
+    OQ_R_NEED(dims != NULL && oq_r_axis(c, at, (size_t)x->rank + 1, &axis));
     for (size_t i = 0; i <= x->rank; i++)
         dims[i] = i == axis ? oq_sdim_num(1) : x->dims[i > axis ? i - 1 : i];
     oq_r_set_shape(c, 0, dims, (size_t)x->rank + 1);
@@ -168,8 +157,7 @@ void oq_rule_bias_dropout(oq_rctx *c) {
 void oq_rule_bitmask_dropout(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0);
     oq_r_pass(c, 0, 0);
-    if (c->failed || c->n_out < 2)
-        return;
+    OQ_R_NEED(!c->failed && c->n_out >= 2);
     oq_r_set_elem(c, 1, OQ_UINT32);
     if (x != NULL) {
         const oq_sdim all = oq_r_product(c, x->dims, 0, x->rank);
@@ -181,9 +169,8 @@ void oq_rule_bitmask_dropout(oq_rctx *c) {
 /* y, idx (as long as x), counts. */
 void oq_rule_ms_unique(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0);
-    const oq_sdim n = oq_r_fresh(c, 0, 0), all = dim_or_unknown(x, 0);
-    if (!oq_r_pass_elem(c, 0, 0))
-        return;
+    const oq_sdim n = oq_r_fresh(c, 0, 0), all = oq_r_dim(x, 0);
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0));
     oq_r_set_shape(c, 0, &n, 1);
     oq_r_set(c, 1, OQ_INT64, &all, 1);
     oq_r_set(c, 2, OQ_INT64, &n, 1);
@@ -196,8 +183,7 @@ static void rfft(oq_rctx *c, bool inverse) {
         return;
     const size_t rank = inverse ? x->rank - 1u : x->rank + 1u, last = inverse ? rank - 1 : rank - 2;
     oq_sdim *dims = oq_r_dims(c, rank);
-    if (dims == NULL || (inverse && rank == 0))
-        return;
+    OQ_R_NEED(dims != NULL && (!inverse || rank != 0));
     memcpy(dims, x->dims, (inverse ? rank : x->rank) * sizeof *dims);
     if (inverse) {
         dims[last] = oq_sdim_muln(c->ds, oq_sdim_addn(c->ds, dims[last], -1), 2);
@@ -219,8 +205,7 @@ void oq_rule_irfft(oq_rctx *c) {
 /* ATen embedding: weight, indices. */
 void oq_rule_torch_embedding(oq_rctx *c) {
     const oq_vtype *w = oq_r_shape(c, 0), *ix = oq_r_shape(c, 1);
-    if (!oq_r_pass_elem(c, 0, 0) || w == NULL || ix == NULL || w->rank != 2)
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0) && w != NULL && ix != NULL && w->rank == 2);
     oq_r_set_last(c, 0, ix, ix->rank, w->dims[1]);
 }
 
@@ -255,8 +240,7 @@ void oq_rule_sparse_attention_indexer(oq_rctx *c) {
     const oq_vtype *q = oq_r_shape(c, 0), *norm = oq_r_shape(c, 2), *past = oq_r_shape(c, 7);
     const int32_t e = oq_r_elem(c, 0);
     oq_r_set_elem(c, 0, OQ_INT32);
-    if (q == NULL || q->rank < 2)
-        return;
+    OQ_R_NEED(q != NULL && q->rank >= 2);
     const oq_sdim picked[3] = {q->dims[0], q->dims[1], oq_sdim_num(index_capacity(c))};
     oq_r_set_shape(c, 0, picked, 3);
     const bool shared = oq_r_has(c, 12), qsa = oq_r_str_is(c, "policy_mode", "", "qsa");
@@ -264,7 +248,7 @@ void oq_rule_sparse_attention_indexer(oq_rctx *c) {
         const oq_sdim grown =
             qsa ? oq_sdim_add(c->ds, past->dims[1], q->dims[1]) : oq_r_fresh(c, 1, 1);
         const oq_sdim dims[3] = {q->dims[0], shared ? past->dims[1] : grown,
-                                 dim_or_unknown(norm, 0)};
+                                 oq_r_dim(norm, 0)};
         oq_r_set(c, 1, e, dims, 3);
     }
     const oq_vtype *buffer = oq_r_shape(c, 13);
@@ -278,7 +262,7 @@ void oq_rule_sparse_attention_indexer(oq_rctx *c) {
 void oq_rule_packed_sparse_attention_indexer(oq_rctx *c) {
     const oq_vtype *q = oq_r_shape(c, 0), *key = oq_r_shape(c, 12);
     const int32_t e = oq_r_elem(c, 0);
-    const oq_sdim picked[2] = {dim_or_unknown(q, 0), oq_sdim_num(index_capacity(c))};
+    const oq_sdim picked[2] = {oq_r_dim(q, 0), oq_sdim_num(index_capacity(c))};
     oq_r_set(c, 0, OQ_INT32, picked, 2);
     oq_r_set(c, 1, OQ_INT32, picked, 1);
     const bool qsa = oq_r_str_is(c, "policy_mode", "", "qsa");
@@ -301,8 +285,7 @@ void oq_rule_nbits_mlp(oq_rctx *c) {
     const bool qkv = oq_r_attr(c, "Nq") != NULL;
     const size_t n_proj = qkv ? 3 : 1;
     for (size_t o = 0; o < c->n_out; o++) {
-        if (!oq_r_pass_elem(c, 0, o))
-            return;
+        OQ_R_NEED(oq_r_pass_elem(c, 0, o));
         if (x != NULL && x->rank > 0)
             oq_r_set_last(c, o, x, x->rank - 1,
                           o < n_proj ? oq_sdim_num(oq_r_int(c, qkv ? names[o] : "N", 0))
@@ -314,7 +297,7 @@ void oq_rule_nbits_mlp(oq_rctx *c) {
 void oq_rule_block_quantized_matmul(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0), *w = oq_r_shape(c, 1);
     if (oq_r_pass_elem(c, 0, 0) && x != NULL && x->rank > 0)
-        oq_r_set_last(c, 0, x, x->rank - 1, dim_or_unknown(w, 0));
+        oq_r_set_last(c, 0, x, x->rank - 1, oq_r_dim(w, 0));
 }
 
 /* A PythonOp states types and ranks of its outputs; the first is a context. */

@@ -196,8 +196,7 @@ static const oq_vtype *carried_plain(oq_rctx *c, size_t o, const oq_vtype *after
 
 void oq_rule_loop(oq_rctx *c) {
     loop l = {.n_state = 0};
-    if (!loop_start(c, &l))
-        return;
+    OQ_R_NEED(loop_start(c, &l));
     if (!c->plain)
         follow_condition(c, &l);
     if (!(c->plain ? oq_infer_sub(c, &l.sub) : loop_settle(c, &l)))
@@ -207,14 +206,12 @@ void oq_rule_loop(oq_rctx *c) {
         trips = oq_r_fresh(c, l.n_state, 0);
     for (size_t o = 0; o < c->n_out; o++) {
         if (o >= l.n_state) {
-            if (!scan_output(c, &l, o, trips))
-                return;
+            OQ_R_NEED(scan_output(c, &l, o, trips));
             continue;
         }
         const oq_vtype *t = c->plain ? carried_plain(c, o, l.sub.outs[o + 1])
                                      : carried(c, l.types[o + 2], l.sub.outs[o + 1]);
-        if (c->failed)
-            return;
+        OQ_R_NEED(!c->failed);
         oq_r_set_type(c, o, t);
     }
 }
@@ -323,8 +320,7 @@ static void run_scan(oq_rctx *c, size_t first) {
     const int64_t n_scan = oq_r_int(c, "num_scan_inputs", 0);
     size_t n;
     oq_graph *g = oq_r_graph(c, "body");
-    if (g == NULL)
-        return;
+    OQ_R_NEED(g != NULL);
     OQ_R_FAIL_IF(c->n_in < first || n_scan < 1 || n_scan > (int64_t)(c->n_in - first), c,
                  "num_scan_inputs is %lld", (long long)n_scan);
     s.n_scan = (size_t)n_scan;
@@ -338,8 +334,7 @@ static void run_scan(oq_rctx *c, size_t first) {
     s.sub = (oq_sub){.graph = g, .types = s.types, .n_in = s.n_state + s.n_scan};
     s.sub.outs = new_types(c, c->n_out);
     s.sub.n_out = c->n_out;
-    if (c->in->nomem || !scan_inputs(c, &s) || !oq_infer_sub(c, &s.sub))
-        return;
+    OQ_R_NEED(!c->in->nomem && scan_inputs(c, &s) && oq_infer_sub(c, &s.sub));
     scan_outputs(c, &s);
 }
 

@@ -87,8 +87,7 @@ static bool read_term(oq_rctx *c, einsum *e, const char *term, size_t n, const o
 static void set_output(oq_rctx *c, const einsum *e, const char *right, size_t n, bool explicit) {
     oq_sdim *dims = oq_r_dims(c, e->n_dots + (explicit ? n : LETTERS));
     size_t rank = 0;
-    if (dims == NULL)
-        return;
+    OQ_R_NEED(dims != NULL);
     for (size_t i = 0; !explicit && i < e->n_dots; i++)
         dims[rank++] = e->dots[i];
     /* Without an arrow: the letters that occur once, in alphabetical order. */
@@ -115,8 +114,7 @@ void oq_rule_einsum(oq_rctx *c) {
     const oq_str eq = oq_r_str(c, "equation", "");
     einsum e = {.n_dots = 0};
     char term[MAX_TERM];
-    if (!oq_r_pass_elem(c, 0, 0))
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0));
     size_t arrow = 0;
     while (arrow + 1 < eq.n && memcmp(eq.p + arrow, "->", 2) != 0)
         arrow++;
@@ -126,8 +124,7 @@ void oq_rule_einsum(oq_rctx *c) {
     while (at <= end && input < c->n_in) {
         const oq_vtype *x = oq_r_shape(c, input);
         const size_t n = next_term(&eq, &at, end, term);
-        if (x == NULL || !read_term(c, &e, term, n, x))
-            return;
+        OQ_R_NEED(x != NULL && read_term(c, &e, term, n, x));
         input++;
     }
     OQ_R_FAIL_IF(at <= end || input != c->n_in, c,

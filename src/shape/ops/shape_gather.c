@@ -64,12 +64,10 @@ void oq_rule_gather_elements(oq_rctx *c) {
 
 void oq_rule_gather_nd(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0), *ix = oq_r_shape(c, 1);
-    if (!oq_r_pass_elem(c, 0, 0) || x == NULL || ix == NULL)
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0) && x != NULL && ix != NULL);
     OQ_R_FAIL_IF(x->rank < 1 || ix->rank < 1, c, "the inputs must have rank 1 or more");
     const oq_sdim last = ix->dims[ix->rank - 1];
-    if (!oq_sdim_is_num(last))
-        return;
+    OQ_R_NEED(oq_sdim_is_num(last));
     const int64_t batch = c->opset >= 12 ? oq_r_int(c, "batch_dims", 0) : 0;
     int64_t used;
     OQ_R_FAIL_IF(__builtin_add_overflow(last.n, batch, &used) || used < 0 ||
@@ -77,8 +75,7 @@ void oq_rule_gather_nd(oq_rctx *c) {
                  c, "indices of length %lld for data of rank %u", (long long)last.n, x->rank);
     const size_t head = ix->rank - 1, tail = x->rank - (size_t)used;
     oq_sdim *dims = oq_r_dims(c, head + tail);
-    if (dims == NULL)
-        return;
+    OQ_R_NEED(dims != NULL);
     for (size_t i = 0; i < head + tail; i++)
         dims[i] = i < head ? ix->dims[i] : x->dims[(size_t)used + i - head];
     oq_r_set_shape(c, 0, dims, head + tail);
@@ -99,19 +96,16 @@ void oq_rule_matrix_like(oq_rctx *c) {
 }
 
 void oq_rule_reverse_sequence(oq_rctx *c) {
-    if (!oq_r_pass_elem(c, 0, 0) || (c->plain && oq_r_shape(c, 1) == NULL))
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0) && (!c->plain || oq_r_shape(c, 1) != NULL));
     oq_rule_matrix_like(c);
 }
 
 void oq_rule_one_hot(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0);
     size_t axis;
-    if (!oq_r_pass_elem(c, 2, 0) || x == NULL)
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 2, 0) && x != NULL);
     OQ_R_FAIL_IF(x->rank < 1 && c->plain, c, "the indices must have rank 1 or more");
-    if (!oq_r_axis(c, oq_r_int(c, "axis", -1), (size_t)x->rank + 1, &axis))
-        return;
+    OQ_R_NEED(oq_r_axis(c, oq_r_int(c, "axis", -1), (size_t)x->rank + 1, &axis));
     const oq_data *d = oq_r_data(c, 1);
     oq_sdim depth = oq_r_fresh(c, 0, axis);
     if (d != NULL && d->n == 1 && d->v[0].den == 1)
@@ -126,15 +120,13 @@ void oq_rule_one_hot(oq_rctx *c) {
 void oq_rule_compress(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0);
     size_t axis = 0;
-    if (!oq_r_pass_elem(c, 0, 0))
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0));
     if (oq_r_attr(c, "axis") == NULL) {
         const oq_sdim flat = oq_r_fresh(c, 0, 0);
         oq_r_set_shape(c, 0, &flat, 1);
         return;
     }
-    if (x == NULL || !oq_r_axis(c, oq_r_int(c, "axis", 0), x->rank, &axis))
-        return;
+    OQ_R_NEED(x != NULL && oq_r_axis(c, oq_r_int(c, "axis", 0), x->rank, &axis));
     oq_sdim *dims = oq_r_dims(c, x->rank);
     for (size_t i = 0; dims != NULL && i < x->rank; i++)
         dims[i] = i == axis ? oq_r_fresh(c, 0, axis) : x->dims[i];
@@ -155,8 +147,7 @@ void oq_rule_non_zero(oq_rctx *c) {
 /* Y, indices, inverse_indices, counts: Y, indices and counts share one size. */
 void oq_rule_unique(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0);
-    if (!oq_r_pass_elem(c, 0, 0))
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0));
     const bool flat = oq_r_attr(c, "axis") == NULL;
     size_t axis = 0;
     if (!flat && x != NULL && !oq_r_axis(c, oq_r_int(c, "axis", 0), x->rank, &axis))

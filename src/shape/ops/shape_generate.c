@@ -119,8 +119,7 @@ static oq_sdim range_size(oq_rctx *c) {
 }
 
 void oq_rule_range(oq_rctx *c) {
-    if (!oq_r_pass_elem(c, 0, 0))
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0));
     oq_sdim n = range_size(c);
     if (oq_sdim_is_unknown(n))
         n = oq_r_fresh(c, 0, 0);
@@ -131,16 +130,14 @@ void oq_rule_range(oq_rctx *c) {
 void oq_rule_random(oq_rctx *c) {
     const int64_t *v;
     size_t n;
-    if (!oq_r_elem_attr(c, "dtype", 0, OQ_FLOAT))
-        return;
+    OQ_R_NEED(oq_r_elem_attr(c, "dtype", 0, OQ_FLOAT));
     OQ_R_FAIL_IF(!oq_r_ints(c, "shape", &v, &n), c, "attribute 'shape' is missing");
     set_dims(c, v, n);
 }
 
 void oq_rule_multinomial(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0);
-    if (!oq_r_elem_attr(c, "dtype", 0, OQ_INT32))
-        return;
+    OQ_R_NEED(oq_r_elem_attr(c, "dtype", 0, OQ_INT32));
     OQ_R_FAIL_IF(x != NULL && x->rank != 2, c, "the input must have rank 2");
     const oq_sdim dims[2] = {x != NULL ? x->dims[0] : oq_sdim_unknown(),
                              oq_sdim_num(oq_r_int(c, "sample_size", 1))};

@@ -5,8 +5,7 @@
 
 void oq_rule_nll_loss(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0), *y = oq_r_shape(c, 1);
-    if (!oq_r_pass_elem(c, 0, 0))
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0));
     const bool whole = oq_r_str_is(c, "reduction", "mean", "none");
     if (x == NULL || y == NULL) {
         if (!c->plain && !whole)
@@ -30,8 +29,7 @@ void oq_rule_nll_loss(oq_rctx *c) {
 
 /* Output 1, if there, is log_prob with the shape of the scores. */
 void oq_rule_softmax_cross_entropy(oq_rctx *c) {
-    if (!oq_r_pass_elem(c, 0, 0))
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0));
     if (oq_r_attr(c, "output_type") != NULL)
         oq_r_elem_attr(c, "output_type", 0, 0);
     if (oq_r_str_is(c, "reduction", "mean", "none"))

@@ -35,11 +35,9 @@ static void product(oq_rctx *c, const oq_vtype *a, const oq_vtype *b, bool trans
     const oq_vtype *shapes[2] = {&lb, &rb};
     const oq_sdim *batch;
     size_t n;
-    if (c->failed || !oq_r_broadcast(c, shapes, 2, &batch, &n))
-        return;
+    OQ_R_NEED(!c->failed && oq_r_broadcast(c, shapes, 2, &batch, &n));
     oq_sdim *dims = oq_r_dims(c, n + 2);
-    if (dims == NULL)
-        return;
+    OQ_R_NEED(dims != NULL);
     if (n > 0)
         memcpy(dims, batch, n * sizeof *dims);
     if (!l.vector)
@@ -61,29 +59,17 @@ void oq_rule_matmul(oq_rctx *c) {
 }
 
 void oq_rule_matmul_integer(oq_rctx *c) {
-    const oq_vtype *a = oq_r_type(c, 0), *b = oq_r_type(c, 1);
-    OQ_R_FAIL_IF(a == NULL || b == NULL || a->kind != OQ_V_TENSOR || b->kind != OQ_V_TENSOR, c,
-                 "the inputs must be tensors");
-    oq_r_set_elem(c, 0, OQ_INT32);
-    product_of(c, 0, 1);
+    if (oq_r_pass_sums(c))
+        product_of(c, 0, 1);
 }
 
 /* a, a_scale, a_zero_point, b, b_scale, b_zero_point, y_scale, y_zero_point. */
 void oq_rule_qlinear_matmul(oq_rctx *c) {
-    OQ_R_FAIL_IF(c->plain &&
-                     (oq_r_elem(c, 2) != oq_r_elem(c, 0) || oq_r_elem(c, 5) != oq_r_elem(c, 3) ||
-                      oq_r_type(c, 2) == NULL || oq_r_type(c, 5) == NULL),
-                 c, "the zero points have another type than what they belong to");
-    if (oq_r_pass_elem(c, 7, 0))
+    if (oq_r_pass_qlinear(c))
         product_of(c, 0, 3);
 }
 
-/* DynamicQuantizeMatMul, MatMulIntegerToFloat: A in float, or its scale at input 2. */
-void oq_rule_dynamic_matmul(oq_rctx *c) {
-    if (oq_r_pass_elem(c, 0, 0))
-        product_of(c, 0, 1);
-}
-
+/* MatMulIntegerToFloat: the scale of A is input 2. */
 void oq_rule_matmul_to_float(oq_rctx *c) {
     if (oq_r_pass_elem(c, 2, 0))
         product_of(c, 0, 1);
@@ -91,8 +77,7 @@ void oq_rule_matmul_to_float(oq_rctx *c) {
 
 /* Y = A' * B' + C; both matrices have rank 2. */
 void oq_rule_gemm(oq_rctx *c) {
-    if (!oq_r_pass_elem(c, 0, 0))
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0));
     const oq_vtype *a = oq_r_shape(c, 0), *b = oq_r_shape(c, 1);
     OQ_R_FAIL_IF((a != NULL && a->rank != 2) || (b != NULL && b->rank != 2), c,
                  "the matrices must have rank 2");
@@ -122,8 +107,7 @@ void oq_rule_qgemm(oq_rctx *c) {
 
 void oq_rule_gemm_float8(oq_rctx *c) {
     const oq_vtype *a = oq_r_shape(c, 0), *b = oq_r_shape(c, 1);
-    if (!oq_r_elem_attr(c, "dtype", 0, OQ_FLOAT) || a == NULL || b == NULL)
-        return;
+    OQ_R_NEED(oq_r_elem_attr(c, "dtype", 0, OQ_FLOAT) && a != NULL && b != NULL);
     product(c, a, b, oq_r_int(c, "transA", 0) != 0, oq_r_int(c, "transB", 0) != 0);
 }
 
@@ -145,8 +129,7 @@ static const oq_vtype *batch_first(oq_rctx *c, const oq_vtype *t, bool moved) {
 
 void oq_rule_fused_matmul(oq_rctx *c) {
     const oq_vtype *a = oq_r_shape(c, 0), *b = oq_r_shape(c, 1);
-    if (!oq_r_pass_elem(c, 0, 0) || a == NULL || b == NULL)
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0) && a != NULL && b != NULL);
     product(c, batch_first(c, a, oq_r_int(c, "transBatchA", 0) != 0),
             batch_first(c, b, oq_r_int(c, "transBatchB", 0) != 0), oq_r_int(c, "transA", 0) != 0,
             oq_r_int(c, "transB", 0) != 0);
@@ -155,8 +138,7 @@ void oq_rule_fused_matmul(oq_rctx *c) {
 /* MatMulNBits, MatMulBnb4, MatMulFpQ4: B is packed, its sizes are attributes K and N. */
 void oq_rule_matmul_nbits(oq_rctx *c) {
     const oq_vtype *a = oq_r_shape(c, 0);
-    if (!oq_r_pass_elem(c, 0, 0) || a == NULL)
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0) && a != NULL);
     const oq_sdim k = oq_sdim_num(oq_r_int(c, "K", 0)), n = oq_sdim_num(oq_r_int(c, "N", 0));
     OQ_R_FAIL_IF(a->rank == 0 || k.n <= 0 || n.n <= 0, c, "A is a scalar, or K or N is missing");
     /* Bnb4's transB 0 swaps the two. */
@@ -171,8 +153,7 @@ void oq_rule_matmul_fpq4(oq_rctx *c) {
     const oq_vtype *a = oq_r_shape(c, 0);
     const int64_t *shape;
     size_t n;
-    if (!oq_r_pass_elem(c, 0, 0) || a == NULL || !oq_r_ints_in(c, 2, &shape, &n) || n != 2)
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0) && a != NULL && oq_r_ints_in(c, 2, &shape, &n) && n == 2);
     const oq_sdim b_dims[2] = {oq_sdim_num(shape[0]), oq_sdim_num(shape[1])};
     const oq_vtype b = {.kind = OQ_V_TENSOR, .has_shape = true, .rank = 2, .dims = b_dims};
     product(c, a, &b, false, false);

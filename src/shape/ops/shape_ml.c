@@ -81,8 +81,7 @@ void oq_rule_tree_ensemble(oq_rctx *c) {
 
 void oq_rule_array_feature_extractor(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0), *y = oq_r_shape(c, 1);
-    if (!oq_r_pass_elem(c, 0, 0) || x == NULL)
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0) && x != NULL);
     if (x->rank <= 1) {
         /* The runtime gives [1, number of indices]. */
         if (!c->plain && x->rank == 1 && y != NULL) {
@@ -184,8 +183,7 @@ void oq_rule_feature_vectorizer(oq_rctx *c) {
 void oq_rule_zip_map(oq_rctx *c) {
     oq_vtype *value = oq_r_new_type(c, OQ_V_TENSOR), *map = oq_r_new_type(c, OQ_V_MAP);
     oq_vtype *seq = oq_r_new_type(c, OQ_V_SEQUENCE);
-    if (value == NULL || map == NULL || seq == NULL)
-        return;
+    OQ_R_NEED(value != NULL && map != NULL && seq != NULL);
     value->elem_type = OQ_FLOAT;
     value->has_shape = true;
     map->elem_type = count_of(c, "classlabels_int64s") > 0    ? OQ_INT64

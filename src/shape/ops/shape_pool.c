@@ -6,17 +6,14 @@
 
 static void pool(oq_rctx *c, size_t channels_last) {
     const oq_vtype *x = oq_r_shape(c, 0);
-    if (x == NULL)
-        return;
+    OQ_R_NEED(x != NULL);
     OQ_R_FAIL_IF(x->rank < 3, c, "the input has rank %u, at least 3 is needed", x->rank);
     oq_window w;
     bool known;
     const size_t n = x->rank - 2;
-    if (!oq_window_read(c, &w, n, NULL, &known))
-        return;
+    OQ_R_NEED(oq_window_read(c, &w, n, NULL, &known));
     oq_sdim *dims = oq_r_dims_of(c, x);
-    if (dims == NULL)
-        return;
+    OQ_R_NEED(dims != NULL);
     for (size_t i = 0; i < n; i++) {
         const size_t at = i + (channels_last ? 1 : 2);
         dims[at] = oq_window_out(c, &w, i, x->dims[at]);
@@ -27,8 +24,7 @@ static void pool(oq_rctx *c, size_t channels_last) {
 
 /* MaxPool has its indices as output 1 from opset 8 on. */
 void oq_rule_pool(oq_rctx *c) {
-    if (!oq_r_pass_elem(c, 0, 0))
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0));
     if (c->n_out > 1)
         oq_r_set_elem(c, 1, OQ_INT64);
     pool(c, 0);
@@ -46,8 +42,7 @@ void oq_rule_nhwc_pool(oq_rctx *c) {
 
 static void global_pool(oq_rctx *c, bool channels_last) {
     const oq_vtype *x = oq_r_shape(c, 0);
-    if (!oq_r_pass_elem(c, 0, 0) || x == NULL || x->rank < 2)
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0) && x != NULL && x->rank >= 2);
     oq_sdim *dims = oq_r_dims(c, x->rank);
     for (size_t i = 0; dims != NULL && i < x->rank; i++) {
         const bool kept = i == 0 || i == (channels_last ? x->rank - 1 : 1);
@@ -68,17 +63,14 @@ void oq_rule_qlinear_global_pool(oq_rctx *c) {
 /* Input 2, if given, is the shape of the output. */
 void oq_rule_max_unpool(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0), *ix = oq_r_shape(c, 1);
-    if (!oq_r_pass_elem(c, 0, 0) || x == NULL)
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0) && x != NULL);
     OQ_R_FAIL_IF(x->rank < 2, c, "the input must have rank 2 or more");
     oq_window w;
     bool known;
-    if (!oq_window_read(c, &w, x->rank - 2, NULL, &known))
-        return;
+    OQ_R_NEED(oq_window_read(c, &w, x->rank - 2, NULL, &known));
     oq_sdim *dims = oq_r_dims(c, x->rank);
     const oq_data *given = c->plain ? NULL : oq_r_data(c, 2);
-    if (dims == NULL || (c->n_in == 3 && c->plain) || (!oq_r_has(c, 2) && ix == NULL))
-        return;
+    OQ_R_NEED(dims != NULL && (c->n_in != 3 || !c->plain) && (oq_r_has(c, 2) || ix != NULL));
     for (size_t i = 0; i < x->rank; i++)
         if (oq_r_has(c, 2))
             dims[i] = given != NULL && given->n == x->rank ? given->v[i].d : oq_sdim_unknown();
@@ -91,8 +83,7 @@ void oq_rule_max_unpool(oq_rctx *c) {
 
 void oq_rule_max_roi_pool(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0), *rois = oq_r_shape(c, 1);
-    if (!oq_r_pass_elem(c, 0, 0) || x == NULL || rois == NULL)
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0) && x != NULL && rois != NULL);
     const int64_t *size;
     size_t n;
     OQ_R_FAIL_IF(x->rank < 4 || rois->rank != 2 || !oq_r_ints(c, "pooled_shape", &size, &n) ||
@@ -103,8 +94,7 @@ void oq_rule_max_roi_pool(oq_rctx *c) {
 }
 
 void oq_rule_roi_align(oq_rctx *c) {
-    if (!oq_r_pass_elem(c, 0, 0))
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0));
     const oq_vtype *x = oq_r_shape(c, 0), *rois = oq_r_shape(c, 1), *batch = oq_r_shape(c, 2);
     oq_sdim dims[4] = {oq_sdim_unknown(), oq_sdim_unknown(),
                        oq_sdim_num(oq_r_int(c, "output_height", 1)),

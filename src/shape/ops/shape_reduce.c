@@ -43,13 +43,11 @@ static void set_reduced(oq_rctx *c, const oq_vtype *x, const bool *reduced, bool
 }
 
 void oq_rule_reduce(oq_rctx *c) {
-    if (!oq_r_pass_elem(c, 0, 0))
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0));
     const oq_vtype *x = oq_r_shape(c, 0);
     bool reduced[OQ_MAX_RANK], noop;
     const bool keep = oq_r_int(c, "keepdims", 1) == 1;
-    if (x == NULL)
-        return;
+    OQ_R_NEED(x != NULL);
     if (!reduced_axes(c, x->rank, reduced, &noop)) {
         /* The rank at least, when it does not depend on the axes. */
         const oq_vtype *axes = oq_r_shape(c, 1);
@@ -82,11 +80,9 @@ void oq_rule_arg_reduce(oq_rctx *c) {
 void oq_rule_top_k(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0);
     size_t axis;
-    if (!oq_r_pass_elem(c, 0, 0))
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0));
     oq_r_set_elem(c, 1, OQ_INT64);
-    if (x == NULL || !oq_r_axis(c, oq_r_int(c, "axis", -1), x->rank, &axis))
-        return;
+    OQ_R_NEED(x != NULL && oq_r_axis(c, oq_r_int(c, "axis", -1), x->rank, &axis));
     oq_sdim k;
     if (c->opset < 10) {
         k = oq_sdim_num(oq_r_int(c, "k", -1));
@@ -112,8 +108,7 @@ void oq_rule_top_k(oq_rctx *c) {
 
 void oq_rule_det(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0);
-    if (!oq_r_pass_elem(c, 0, 0) || x == NULL)
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0) && x != NULL);
     OQ_R_FAIL_IF(x->rank < 2, c, "the input must have rank 2 or more");
     oq_r_same(c, x->dims[x->rank - 1], x->dims[x->rank - 2]);
     oq_r_set_shape(c, 0, x->dims, x->rank - 2);

@@ -119,12 +119,10 @@ static void reshape_to(oq_rctx *c, oq_sdim *dims, size_t n, bool valued) {
     const oq_vtype *x = oq_r_shape(c, 0);
     size_t open, n_open, n_unknown;
     oq_sdim *want = oq_r_dims(c, n);
-    if (want == NULL)
-        return;
+    OQ_R_NEED(want != NULL);
     if (n > 0)
         memcpy(want, dims, n * sizeof *want);
-    if (!resolve_zeros(c, x, dims, n, &open, &n_open, &n_unknown))
-        return;
+    OQ_R_NEED(resolve_zeros(c, x, dims, n, &open, &n_open, &n_unknown));
     if (c->plain) {
         if (n_open == 1)
             dims[open] = rest_plain(c, x, want, n);
@@ -149,8 +147,7 @@ static void reshape_to(oq_rctx *c, oq_sdim *dims, size_t n, bool valued) {
 void oq_rule_reshape_attr(oq_rctx *c) {
     const int64_t *v;
     size_t n;
-    if (!oq_r_pass_elem(c, 0, 0) || !oq_r_ints(c, "shape", &v, &n))
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0) && oq_r_ints(c, "shape", &v, &n));
     oq_sdim *dims = oq_r_dims(c, n);
     for (size_t i = 0; dims != NULL && i < n; i++)
         dims[i] = oq_sdim_num(v[i]);
@@ -161,8 +158,7 @@ void oq_rule_reshape_attr(oq_rctx *c) {
 void oq_rule_reshape(oq_rctx *c) {
     size_t n;
     bool valued;
-    if (!oq_r_pass_elem(c, 0, 0))
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0));
     oq_sdim *dims = target_dims(c, 1, &n, &valued);
     /* onnx guesses the rank from the shape's own shape only since opset 14. */
     if (dims != NULL && (valued || !c->plain || c->opset >= 14))
@@ -171,8 +167,7 @@ void oq_rule_reshape(oq_rctx *c) {
 
 void oq_rule_flatten(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0);
-    if (!oq_r_pass_elem(c, 0, 0) || x == NULL)
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0) && x != NULL);
     int64_t axis = oq_r_int(c, "axis", 1);
     axis += axis < 0 && (c->opset >= 11 || !c->plain) ? (int64_t)x->rank : 0;
     OQ_R_FAIL_IF(axis < 0 || axis > (int64_t)x->rank, c, "axis %lld of a tensor of rank %u",
@@ -199,8 +194,7 @@ void oq_rule_squeeze(oq_rctx *c) {
     const int64_t *axes = NULL;
     size_t n;
     bool absent, drop[OQ_MAX_RANK] = {false};
-    if (!oq_r_pass_elem(c, 0, 0) || x == NULL)
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0) && x != NULL);
     if (!given_axes(c, &axes, &n, &absent)) {
         const oq_vtype *a = oq_r_shape(c, 1);
         if (!c->plain && a != NULL && a->rank == 1 && oq_sdim_is_num(a->dims[0]) &&
@@ -217,8 +211,7 @@ void oq_rule_squeeze(oq_rctx *c) {
     }
     for (size_t i = 0; i < n; i++) {
         size_t axis;
-        if (!oq_r_axis(c, axes[i], x->rank, &axis))
-            return;
+        OQ_R_NEED(oq_r_axis(c, axes[i], x->rank, &axis));
         OQ_R_FAIL_IF(oq_sdim_is_num(x->dims[axis]) && x->dims[axis].n != 1, c,
                      "axis %zu has size %lld, not 1", axis, (long long)x->dims[axis].n);
         drop[axis] = true;
@@ -237,8 +230,7 @@ void oq_rule_unsqueeze(oq_rctx *c) {
     const int64_t *axes = NULL;
     size_t n;
     bool absent, added[OQ_MAX_RANK] = {false};
-    if (!oq_r_pass_elem(c, 0, 0) || x == NULL)
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0) && x != NULL);
     if (!given_axes(c, &axes, &n, &absent)) {
         const oq_vtype *a = oq_r_shape(c, 1);
         if (!c->plain && a != NULL && a->rank == 1 && oq_sdim_is_num(a->dims[0]) &&
@@ -248,12 +240,10 @@ void oq_rule_unsqueeze(oq_rctx *c) {
     }
     const size_t rank = x->rank + n;
     oq_sdim *dims = absent ? NULL : oq_r_dims(c, rank);
-    if (dims == NULL)
-        return;
+    OQ_R_NEED(dims != NULL);
     for (size_t i = 0; i < n; i++) {
         size_t axis;
-        if (!oq_r_axis(c, axes[i], rank, &axis))
-            return;
+        OQ_R_NEED(oq_r_axis(c, axes[i], rank, &axis));
         OQ_R_FAIL_IF(added[axis], c, "axis %zu is named twice", axis);
         added[axis] = true;
     }
@@ -264,8 +254,7 @@ void oq_rule_unsqueeze(oq_rctx *c) {
 
 void oq_rule_transpose(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0);
-    if (!oq_r_pass_elem(c, 0, 0) || x == NULL)
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0) && x != NULL);
     const int64_t *perm = NULL;
     size_t n = 0;
     bool seen[OQ_MAX_RANK] = {false};
@@ -288,13 +277,11 @@ void oq_rule_transpose(oq_rctx *c) {
 /* Tile 1 has tiles and axis as scalars; later the repeats of all axes are input 1. */
 void oq_rule_tile(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0);
-    if (!oq_r_pass_elem(c, 0, 0) || x == NULL || (c->plain && c->opset < 6))
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0) && x != NULL && (!c->plain || c->opset >= 6));
     const oq_data *d = oq_r_data(c, 1);
     oq_sdim *dims = oq_r_dims(c, x->rank);
     int64_t old_axis = -1;
-    if (dims == NULL)
-        return;
+    OQ_R_NEED(dims != NULL);
     if (c->opset < 6 && !oq_r_int_in(c, 2, &old_axis))
         d = NULL;
     OQ_R_FAIL_IF(c->opset >= 6 && d != NULL && d->n != x->rank, c,
@@ -317,13 +304,11 @@ void oq_rule_tile(oq_rctx *c) {
 }
 
 static void blocks(oq_rctx *c, bool to_depth) {
-    if (!oq_r_pass_elem(c, 0, 0))
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0));
     const int64_t b = oq_r_int(c, "blocksize", 0);
     const oq_vtype *x = oq_r_shape(c, 0);
     OQ_R_FAIL_IF(b <= 0 || b > 1 << 20, c, "blocksize is %lld", (long long)b);
-    if (x == NULL)
-        return;
+    OQ_R_NEED(x != NULL);
     OQ_R_FAIL_IF(x->rank != 4, c, "the input must have rank 4");
     const oq_sdim one = oq_sdim_num(b), two = oq_sdim_num(b * b);
     oq_sdim dims[4] = {x->dims[0], oq_sdim_unknown(), oq_sdim_unknown(), oq_sdim_unknown()};

@@ -62,8 +62,7 @@ static void resize_blind(oq_rctx *c, const oq_vtype *x) {
                          s->dims[0].n >= 0 && s->dims[0].n <= OQ_MAX_RANK;
     const size_t n = counted ? (size_t)s->dims[0].n : 0;
     oq_sdim *dims = oq_r_dims(c, x->rank);
-    if (dims == NULL || !resize_axes(c, x->rank, n, at))
-        return;
+    OQ_R_NEED(dims != NULL && resize_axes(c, x->rank, n, at));
     for (size_t i = 0; i < x->rank; i++)
         dims[i] = oq_sdim_is_num(x->dims[i]) ? x->dims[i] : oq_sdim_unknown();
     for (size_t i = 0; i < n; i++)
@@ -71,13 +70,18 @@ static void resize_blind(oq_rctx *c, const oq_vtype *x) {
     oq_r_set_shape(c, 0, dims, x->rank);
 }
 
+/* The dims of x, to be changed; plain mode knows those that are numbers. */
+static oq_sdim *dims_of(oq_rctx *c, const oq_vtype *x) {
+    oq_sdim *dims = oq_r_dims(c, x->rank);
+    for (size_t i = 0; dims != NULL && i < x->rank; i++)
+        dims[i] = c->plain && !oq_sdim_is_num(x->dims[i]) ? oq_sdim_unknown() : x->dims[i];
+    return dims;
+}
+
 static void resize_to(oq_rctx *c, const oq_vtype *x, const oq_data *sizes) {
     size_t at[OQ_MAX_RANK];
-    oq_sdim *dims = oq_r_dims(c, x->rank);
-    if (dims == NULL || !resize_axes(c, x->rank, sizes->n, at))
-        return;
-    for (size_t i = 0; i < x->rank; i++)
-        dims[i] = c->plain && !oq_sdim_is_num(x->dims[i]) ? oq_sdim_unknown() : x->dims[i];
+    oq_sdim *dims = dims_of(c, x);
+    OQ_R_NEED(dims != NULL && resize_axes(c, x->rank, sizes->n, at));
     if (!oq_r_str_is(c, "keep_aspect_ratio_policy", "stretch", "stretch")) {
         keep_aspect(c, x, sizes, at, dims);
     } else {
@@ -104,11 +108,8 @@ static oq_cell crop(oq_rctx *c, const oq_data *roi, size_t n, size_t i, oq_cell 
 
 static void resize_by(oq_rctx *c, const oq_vtype *x, const oq_data *scales, const oq_data *roi) {
     size_t at[OQ_MAX_RANK];
-    oq_sdim *dims = oq_r_dims(c, x->rank);
-    if (dims == NULL || !resize_axes(c, x->rank, scales->n, at))
-        return;
-    for (size_t i = 0; i < x->rank; i++)
-        dims[i] = c->plain && !oq_sdim_is_num(x->dims[i]) ? oq_sdim_unknown() : x->dims[i];
+    oq_sdim *dims = dims_of(c, x);
+    OQ_R_NEED(dims != NULL && resize_axes(c, x->rank, scales->n, at));
     for (size_t i = 0; i < scales->n; i++)
         dims[at[i]] = scaled(c, x->dims[at[i]], crop(c, roi, scales->n, i, scales->v[i]));
     oq_r_set_shape(c, 0, dims, x->rank);
@@ -117,8 +118,7 @@ static void resize_by(oq_rctx *c, const oq_vtype *x, const oq_data *scales, cons
 /* X, scales (opset 10); X, roi, scales, sizes (11 and later); an empty tensor means "not given". */
 void oq_rule_resize(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0);
-    if (!oq_r_pass_elem(c, 0, 0) || x == NULL)
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0) && x != NULL);
     const size_t scales_at = c->opset < 11 ? 1 : 2;
     const oq_data *scales = oq_r_data(c, scales_at),
                   *sizes = c->opset < 11 ? NULL : oq_r_data(c, 3);
@@ -141,8 +141,7 @@ void oq_rule_upsample_attr(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0);
     if (c->plain && x == NULL)
         return;
-    if (!oq_r_pass_elem(c, 0, 0) || x == NULL)
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0) && x != NULL);
     const oq_attribute *a = oq_r_attr(c, "scales");
     oq_sdim *dims = oq_r_dims(c, x->rank);
     if (a == NULL && !c->plain) { /* opset 1: width_scale and height_scale of an NCHW image */
@@ -162,8 +161,7 @@ void oq_rule_upsample_attr(oq_rctx *c) {
 
 void oq_rule_upsample(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0);
-    if (!oq_r_pass_elem(c, 0, 0) || x == NULL)
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0) && x != NULL);
     const oq_data *scales = oq_r_data(c, 1);
     if (scales != NULL)
         resize_by(c, x, scales, NULL);
@@ -173,13 +171,11 @@ void oq_rule_upsample(oq_rctx *c) {
 
 void oq_rule_grid_sample(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0), *grid = oq_r_shape(c, 1);
-    if (!oq_r_pass_elem(c, 0, 0) || x == NULL || grid == NULL)
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0) && x != NULL && grid != NULL);
     OQ_R_FAIL_IF(x->rank != grid->rank || x->rank < 3, c, "input and grid have ranks %u and %u",
                  x->rank, grid->rank);
     oq_sdim *dims = oq_r_dims(c, x->rank);
-    if (dims == NULL)
-        return;
+    OQ_R_NEED(dims != NULL);
     dims[0] = oq_r_same(c, x->dims[0], grid->dims[0]);
     dims[1] = x->dims[1];
     for (size_t i = 2; i < x->rank; i++)
@@ -191,13 +187,11 @@ void oq_rule_grid_sample(oq_rctx *c) {
 void oq_rule_affine_grid(oq_rctx *c) {
     const oq_data *size = oq_r_data(c, 1);
     const oq_vtype *s = oq_r_shape(c, 1);
-    if (!oq_r_pass_elem(c, 0, 0) || (c->plain && oq_r_shape(c, 0) == NULL))
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0) && (!c->plain || oq_r_shape(c, 0) != NULL));
     size_t n = size != NULL ? size->n : 0;
     if (size == NULL && s != NULL && s->rank == 1 && oq_sdim_is_num(s->dims[0]))
         n = s->dims[0].n == 4 || s->dims[0].n == 5 ? (size_t)s->dims[0].n : 0;
-    if (n == 0)
-        return;
+    OQ_R_NEED(n != 0);
     OQ_R_FAIL_IF(n != 4 && n != 5, c, "size has %zu values, not 4 or 5", n);
     oq_sdim dims[5];
     for (size_t i = 0; i < n - 1; i++) {

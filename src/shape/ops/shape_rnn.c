@@ -26,8 +26,7 @@ void oq_rule_rnn(oq_rctx *c) {
     const oq_sdim y[2][4] = {{seq, directions, batch, hidden}, {batch, seq, directions, hidden}};
     const oq_sdim h[2][3] = {{directions, batch, hidden}, {batch, directions, hidden}};
     for (size_t o = 0; o < c->n_out && o < 3; o++)
-        if (!oq_r_pass_elem(c, 0, o))
-            return;
+        OQ_R_NEED(oq_r_pass_elem(c, 0, o));
     /* Before opset 7 onnx looked at output_sequence too; its absence means that Y is not given. */
     oq_r_set_shape(c, 0, y[batch_first], 4);
     for (size_t o = 1; o < c->n_out && o < 3; o++)

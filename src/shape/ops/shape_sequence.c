@@ -61,21 +61,14 @@ void oq_rule_sequence_erase(oq_rctx *c) {
         oq_r_set_type(c, 0, oq_r_type(c, 0));
 }
 
-void oq_rule_sequence_length(oq_rctx *c) {
-    oq_r_set(c, 0, OQ_INT64, NULL, 0);
-}
-
 void oq_rule_concat_from_sequence(oq_rctx *c) {
     const oq_vtype *e = element(c, 0);
-    if (e == NULL)
-        return;
+    OQ_R_NEED(e != NULL);
     oq_r_set_elem(c, 0, e->elem_type);
-    if (!e->has_shape)
-        return;
+    OQ_R_NEED(e->has_shape);
     const size_t added = oq_r_int(c, "new_axis", 0) != 0 ? 1 : 0;
     size_t axis;
-    if (!oq_r_axis(c, oq_r_int(c, "axis", 0), e->rank + added, &axis))
-        return;
+    OQ_R_NEED(oq_r_axis(c, oq_r_int(c, "axis", 0), e->rank + added, &axis));
     oq_sdim *dims = oq_r_dims(c, e->rank + added);
     for (size_t i = 0; dims != NULL && i < e->rank + added; i++)
         dims[i] = i == axis ? oq_r_fresh(c, 0, axis) : e->dims[i > axis ? i - added : i];
@@ -103,13 +96,11 @@ void oq_rule_split_to_sequence(oq_rctx *c) {
     const oq_vtype *x = oq_r_type(c, 0);
     OQ_R_FAIL_IF(x == NULL || x->kind != OQ_V_TENSOR, c, "input 0 is not a tensor");
     oq_vtype *t = oq_r_new_type(c, OQ_V_TENSOR);
-    if (t == NULL)
-        return;
+    OQ_R_NEED(t != NULL);
     t->elem_type = x->elem_type;
     if (x->has_shape) {
         size_t axis, n = 0;
-        if (!oq_r_axis(c, oq_r_int(c, "axis", 0), x->rank, &axis))
-            return;
+        OQ_R_NEED(oq_r_axis(c, oq_r_int(c, "axis", 0), x->rank, &axis));
         const bool keep = oq_r_has(c, 1) || oq_r_int(c, "keepdims", 1) != 0;
         oq_sdim *dims = oq_r_dims(c, x->rank);
         for (size_t i = 0; dims != NULL && i < x->rank; i++)
@@ -128,8 +119,7 @@ void oq_rule_split_to_sequence(oq_rctx *c) {
  * sequences. */
 void oq_rule_sequence_map(oq_rctx *c) {
     oq_graph *g = oq_r_graph(c, "body");
-    if (g == NULL || c->n_in == 0)
-        return;
+    OQ_R_NEED(g != NULL && c->n_in != 0);
     const oq_vtype **types = OQ_NEW_ARRAY(c->in->arena, const oq_vtype *, c->n_in + 1);
     const oq_vtype **outs = OQ_NEW_ARRAY(c->in->arena, const oq_vtype *, c->n_out + 1);
     if (types == NULL || outs == NULL) {
@@ -143,8 +133,7 @@ void oq_rule_sequence_map(oq_rctx *c) {
         types[i] = t->kind == OQ_V_SEQUENCE ? t->inner : t;
     }
     oq_sub sub = {.graph = g, .types = types, .n_in = c->n_in, .outs = outs, .n_out = c->n_out};
-    if (!oq_infer_sub(c, &sub))
-        return;
+    OQ_R_NEED(oq_infer_sub(c, &sub));
     for (size_t o = 0; o < c->n_out; o++) {
         OQ_R_FAIL_IF(outs[o] == NULL || outs[o]->kind != OQ_V_TENSOR, c,
                      "output %zu of the body is not a tensor", o);
@@ -160,10 +149,6 @@ void oq_rule_optional(oq_rctx *c) {
     /* An optional holds a tensor or a sequence; nothing deeper, so types stay shallow. */
     OQ_R_FAIL_IF(t == NULL || t->kind == OQ_V_OPTIONAL, c, "the type of the element is not known");
     oq_r_set_type(c, 0, wrap(c, OQ_V_OPTIONAL, t));
-}
-
-void oq_rule_optional_has_element(oq_rctx *c) {
-    oq_r_set(c, 0, OQ_BOOL, NULL, 0);
 }
 
 void oq_rule_optional_get_element(oq_rctx *c) {

@@ -27,13 +27,11 @@ void oq_rule_dft(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0);
     size_t axis = 0;
     bool known;
-    if (!oq_r_pass_elem(c, 0, 0) || x == NULL)
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0) && x != NULL);
     OQ_R_FAIL_IF(x->rank < 2, c, "the input must have rank 2 or more");
     const bool onesided = oq_r_int(c, "onesided", 0) != 0, inverse = oq_r_int(c, "inverse", 0) != 0;
     oq_sdim *dims = oq_r_dims_of(c, x);
-    if (dims == NULL || !dft_axis(c, x, &axis, &known))
-        return;
+    OQ_R_NEED(dims != NULL && dft_axis(c, x, &axis, &known));
     oq_sdim length = known ? dims[axis] : oq_sdim_unknown();
     const bool given = oq_r_has(c, 1);
     if (given && !scalar_dim(oq_r_data(c, 1), &length))
@@ -55,8 +53,7 @@ void oq_rule_dft(oq_rctx *c) {
 /* signal [batch, length, 1 or 2], frame_step, window, frame_length -> [batch, frames, bins, 2] */
 void oq_rule_stft(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0), *window = oq_r_shape(c, 2);
-    if (!oq_r_pass_elem(c, 0, 0) || x == NULL)
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0) && x != NULL);
     OQ_R_FAIL_IF(x->rank < 2, c, "the signal must have rank 2 or more");
     oq_sdim step = oq_sdim_unknown(), size = oq_sdim_unknown();
     scalar_dim(oq_r_data(c, 1), &step);

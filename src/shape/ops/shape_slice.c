@@ -64,14 +64,12 @@ void oq_rule_slice_attr(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0);
     const int64_t *starts, *ends, *axes = NULL;
     size_t n, n_ends, n_axes;
-    if (!oq_r_pass_elem(c, 0, 0) || x == NULL)
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0) && x != NULL);
     OQ_R_FAIL_IF(!oq_r_ints(c, "starts", &starts, &n) || !oq_r_ints(c, "ends", &ends, &n_ends) ||
                      n != n_ends || (oq_r_ints(c, "axes", &axes, &n_axes) && n_axes != n),
                  c, "starts, ends and axes do not fit together");
     oq_sdim *dims = oq_r_dims_of(c, x);
-    if (dims == NULL)
-        return;
+    OQ_R_NEED(dims != NULL);
     for (size_t i = 0; i < n; i++) {
         size_t axis;
         const int64_t given = axes != NULL ? axes[i] : (int64_t)i;
@@ -81,8 +79,7 @@ void oq_rule_slice_attr(oq_rctx *c) {
         }
         if (c->plain && axes != NULL && i > 0 && axes[i] < axes[i - 1])
             return;
-        if (!oq_r_axis(c, given, x->rank, &axis))
-            return;
+        OQ_R_NEED(oq_r_axis(c, given, x->rank, &axis));
         dims[axis] =
             c->plain && !oq_sdim_is_num(dims[axis])
                 ? oq_sdim_unknown()
@@ -123,18 +120,15 @@ static bool slice_axes(oq_rctx *c, oq_sdim *dims, size_t rank) {
 
 void oq_rule_slice(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0);
-    if (!oq_r_pass_elem(c, 0, 0) || x == NULL)
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0) && x != NULL);
     /* onnx looks at the values only when it has them all. */
     const bool all = oq_r_has_data(c, 1) && oq_r_has_data(c, 2) &&
                      (!oq_r_has(c, 3) || oq_r_has_data(c, 3)) &&
                      (!oq_r_has(c, 4) || oq_r_has_data(c, 4));
     oq_sdim *dims = oq_r_dims_of(c, x);
-    if (dims == NULL)
-        return;
+    OQ_R_NEED(dims != NULL);
     const bool ok = (all || !c->plain) && slice_axes(c, dims, x->rank);
-    if (c->failed)
-        return;
+    OQ_R_NEED(!c->failed);
     if (ok)
         oq_r_set_shape(c, 0, dims, x->rank);
     else
@@ -177,12 +171,10 @@ static bool split_sizes(oq_rctx *c, oq_sdim size, oq_sdim *parts) {
 
 void oq_rule_split(oq_rctx *c) {
     for (size_t o = 0; o < c->n_out; o++)
-        if (!oq_r_pass_elem(c, 0, o))
-            return;
+        OQ_R_NEED(oq_r_pass_elem(c, 0, o));
     const oq_vtype *x = oq_r_shape(c, 0);
     size_t axis;
-    if (x == NULL || !oq_r_axis(c, oq_r_int(c, "axis", 0), x->rank, &axis))
-        return;
+    OQ_R_NEED(x != NULL && oq_r_axis(c, oq_r_int(c, "axis", 0), x->rank, &axis));
     oq_sdim *parts = OQ_NEW_ARRAY(c->in->arena, oq_sdim, c->n_out + 1);
     oq_sdim *dims = oq_r_dims(c, x->rank);
     if (parts == NULL || dims == NULL) {
@@ -191,8 +183,7 @@ void oq_rule_split(oq_rctx *c) {
     }
     const bool open = c->plain && !oq_sdim_is_num(x->dims[axis]);
     if (!open && !split_sizes(c, x->dims[axis], parts)) {
-        if (c->failed || c->plain)
-            return;
+        OQ_R_NEED(!c->failed && !c->plain);
         for (size_t o = 0; o < c->n_out; o++)
             parts[o] = oq_sdim_unknown();
     }
@@ -208,15 +199,12 @@ void oq_rule_split(oq_rctx *c) {
 static void concat(oq_rctx *c, size_t first, size_t stride) {
     const oq_vtype *x = oq_r_shape(c, first);
     for (size_t i = first; i < c->n_in; i += stride)
-        if (oq_r_shape(c, i) == NULL)
-            return;
+        OQ_R_NEED(oq_r_shape(c, i) != NULL);
     size_t axis;
     /* Concat 1 had a default axis of 1. */
-    if (x == NULL || !oq_r_axis(c, oq_r_int(c, "axis", 1), x->rank, &axis))
-        return;
+    OQ_R_NEED(x != NULL && oq_r_axis(c, oq_r_int(c, "axis", 1), x->rank, &axis));
     oq_sdim *dims = oq_r_dims_of(c, x);
-    if (dims == NULL)
-        return;
+    OQ_R_NEED(dims != NULL);
     const bool single = first + stride >= c->n_in;
     bool numbers = oq_sdim_is_num(x->dims[axis]);
     for (size_t i = first + stride; i < c->n_in; i += stride) {
@@ -251,8 +239,7 @@ void oq_rule_qlinear_concat(oq_rctx *c) {
 static void pad_by(oq_rctx *c, const oq_vtype *x, const oq_data *pads, const size_t *axes,
                    size_t n) {
     oq_sdim *dims = oq_r_dims_of(c, x);
-    if (dims == NULL)
-        return;
+    OQ_R_NEED(dims != NULL);
     for (size_t i = 0; i < n; i++) {
         const oq_sdim both = oq_sdim_add(c->ds, cell_dim(pads, i), cell_dim(pads, n + i));
         dims[axes[i]] = oq_sdim_add(c->ds, x->dims[axes[i]], both);
@@ -265,8 +252,7 @@ void oq_rule_pad_attr(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0);
     const int64_t *v;
     size_t n;
-    if (!oq_r_pass_elem(c, 0, 0) || x == NULL)
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0) && x != NULL);
     OQ_R_FAIL_IF((!oq_r_ints(c, "pads", &v, &n) && !oq_r_ints(c, "paddings", &v, &n)) ||
                      n != 2 * (size_t)x->rank,
                  c, "attribute 'pads' must have %u values", 2 * x->rank);
@@ -283,8 +269,7 @@ void oq_rule_pad_attr(oq_rctx *c) {
 
 void oq_rule_pad(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0);
-    if (!oq_r_pass_elem(c, 0, 0) || x == NULL)
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0) && x != NULL);
     size_t axes[OQ_MAX_RANK], n = x->rank;
     for (size_t i = 0; i < n; i++)
         axes[i] = i;
@@ -297,8 +282,7 @@ void oq_rule_pad(oq_rctx *c) {
         }
         OQ_R_FAIL_IF(n > x->rank, c, "%zu axes for a tensor of rank %u", n, x->rank);
         for (size_t i = 0; i < n; i++)
-            if (!oq_r_axis(c, v[i], x->rank, &axes[i]))
-                return;
+            OQ_R_NEED(oq_r_axis(c, v[i], x->rank, &axes[i]));
     }
     const oq_data *pads = oq_r_data(c, 1);
     if (pads == NULL)
@@ -314,8 +298,7 @@ void oq_rule_center_crop_pad(oq_rctx *c) {
     const oq_data *d = oq_r_data(c, 1);
     const int64_t *axes = NULL;
     size_t n_axes = 0;
-    if (!oq_r_pass_elem(c, 0, 0) || x == NULL || (d == NULL && c->plain))
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0) && x != NULL && (d != NULL || !c->plain));
     const bool given = oq_r_ints(c, "axes", &axes, &n_axes);
     const size_t n = given ? n_axes : x->rank;
     oq_sdim *dims = oq_r_dims(c, x->rank);

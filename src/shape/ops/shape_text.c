@@ -17,8 +17,7 @@ void oq_rule_string_split(oq_rctx *c) {
 void oq_rule_string_normalizer(oq_rctx *c) {
     oq_r_set_elem(c, 0, OQ_STRING);
     const oq_vtype *x = oq_r_shape(c, 0);
-    if (x == NULL)
-        return;
+    OQ_R_NEED(x != NULL);
     const bool one = x->rank == 2 && (oq_sdim_is_num(x->dims[0]) ? x->dims[0].n == 1 : !c->plain);
     OQ_R_FAIL_IF(x->rank != 1 && !one, c, "the input must be [C] or [1, C]");
     const bool drops = oq_r_attr(c, "stopwords") != NULL || c->plain;
@@ -32,8 +31,7 @@ void oq_rule_tfidf_vectorizer(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0);
     const int64_t *ix;
     size_t n;
-    if (x == NULL)
-        return;
+    OQ_R_NEED(x != NULL);
     int64_t most = -1;
     for (size_t i = 0; oq_r_ints(c, "ngram_indexes", &ix, &n) && i < n; i++)
         most = ix[i] > most ? ix[i] : most;

@@ -20,8 +20,7 @@ void oq_rule_bool(oq_rctx *c) {
 void oq_rule_softmax(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0);
     size_t axis;
-    if (!oq_r_pass_elem(c, 0, 0) || x == NULL)
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0) && x != NULL);
     const int64_t given = oq_r_int(c, "axis", c->opset >= 13 ? -1 : 1);
     const bool behind = !c->plain && c->opset < 13 && given == (int64_t)x->rank;
     if (behind || oq_r_axis(c, given, x->rank, &axis))
@@ -40,8 +39,7 @@ void oq_rule_cast_like(oq_rctx *c) {
 
 /* The bytes of the last axis are read as another type; sizes may differ only by a whole factor. */
 void oq_rule_bit_cast(oq_rctx *c) {
-    if (!oq_r_elem_attr(c, "to", 0, 0))
-        return;
+    OQ_R_NEED(oq_r_elem_attr(c, "to", 0, 0));
     const oq_dtype_info *from = oq_dtype_find(oq_r_elem(c, 0)),
                         *to = oq_dtype_find(c->out[0].elem_type);
     if (from != NULL && to != NULL && from->bits == to->bits)
@@ -65,11 +63,9 @@ void oq_rule_eye_like(oq_rctx *c) {
 
 /* The mask of Dropout is bool since opset 10 and has the type of the data before. */
 void oq_rule_dropout(oq_rctx *c) {
-    if (!oq_r_pass_elem(c, 0, 0))
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0));
     oq_r_pass_shape(c, 0, 0);
-    if (c->n_out < 2 || (c->plain && c->opset < 10))
-        return;
+    OQ_R_NEED(c->n_out >= 2 && (!c->plain || c->opset >= 10));
     if (c->opset >= 10)
         oq_r_set_elem(c, 1, OQ_BOOL);
     else
@@ -95,8 +91,7 @@ static bool channels(oq_rctx *c, oq_sdim *out) {
 
 /* Before opset 14 the further outputs (running and saved mean and variance) are like the inputs. */
 void oq_rule_batch_norm(oq_rctx *c) {
-    if (!oq_r_pass_elem(c, 0, 0))
-        return;
+    OQ_R_NEED(oq_r_pass_elem(c, 0, 0));
     oq_r_pass_shape(c, 0, 0);
     if (c->plain && c->opset < 14)
         return;
@@ -124,8 +119,7 @@ static void norm_statistics(oq_rctx *c, int32_t elem_type, size_t first) {
     const oq_vtype *x = oq_r_shape(c, 0);
     for (size_t o = first; o < first + 2 && o < c->n_out; o++)
         oq_r_set_elem(c, o, elem_type);
-    if (x == NULL)
-        return;
+    OQ_R_NEED(x != NULL);
     int64_t axis = oq_r_int(c, "axis", -1);
     axis += axis < 0 ? (int64_t)x->rank : 0;
     OQ_R_FAIL_IF(axis < 0, c, "the axis is not in a tensor of rank %u", x->rank);
@@ -153,8 +147,7 @@ void oq_rule_ms_layer_norm(oq_rctx *c) {
 /* SkipLayerNormalization: mean and deviation are outputs 1 and 2, the sum of the inputs is 3. */
 void oq_rule_skip_layer_norm(oq_rctx *c) {
     oq_r_pass(c, 0, 0);
-    if (c->failed)
-        return;
+    OQ_R_NEED(!c->failed);
     norm_statistics(c, OQ_FLOAT, 1);
     if (c->n_out > 3)
         oq_r_pass(c, 0, 3);
