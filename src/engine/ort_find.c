@@ -96,6 +96,14 @@ static onq_code open_named(search *s, const char *path, const char *who, onq_err
                            oq_os_runtime.stem, path);
         return open_library(s, found, err);
     }
+    oq_file_info info;
+    const bool there = oq_os_info_of(path, &info);
+    if (there && info.kind != OQ_IS_FILE) /* the loader would wait for a FIFO */
+        return oq_fail(err, ONQ_E_RUNTIME, "%s: '%s' cannot be loaded: it is no file", who, path);
+    if (there && oq_path_last(path) == path) { /* the loader would look elsewhere */
+        path = oq_path_join(s->arena, ".", path);
+        OQ_TRY_ALLOC(path != NULL, err);
+    }
     onq_code rc = open_library(s, path, err);
     return rc == ONQ_OK ? rc : oq_error_in(err, rc, "%s", who);
 }

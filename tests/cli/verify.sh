@@ -89,6 +89,9 @@ refused ./windows_arm.dll 'it is a library for Windows on Arm, and this onq is f
 refused ./cut.dll 'it is no library'
 refused ./mac.dylib 'it is a library for macOS, and this onq is for '
 refused ./nothing.so 'cannot be loaded'
+refused old.so 'is too old: onq needs 1.18 or later' # a name without a folder is that of a file here
+mkfifo waits.so
+refused ./waits.so 'it is no file'
 status 1 verify q.onnx --onnxruntime empty
 has err "no ONNX Runtime is in the folder 'empty'"
 

@@ -68,8 +68,8 @@ static onq_code try_foreign(verifying *v, const char *library, json_t **row, onq
         return oq_verify_there(v->job, library, row, err);
     return oq_fail(
         err, ONQ_E_RUNTIME,
-        "ONNX Runtime '%s' cannot be loaded: it is a library for %s, and this onq is for "
-        "%s (--run_with starts an onq for it)",
+        "--onnxruntime: '%s' cannot be loaded: it is a library for %s, and this onq is for %s "
+        "(--run_with starts an onq for it)",
         library, oq_library_machine(library), oq_library_here());
 }
 
