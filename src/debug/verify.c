@@ -152,17 +152,21 @@ static onq_code keep_run(void *ctx, const oq_turn *t, onq_error *err) {
     return oq_record_keep(ctx, s->inputs, s->n_inputs, t->outputs[0].v, t->outputs[0].n, err);
 }
 
+void oq_verify_fill(oq_sweep *s, oq_record *r) {
+    s->ctx = r;
+    s->more = wants_more;
+    s->take = keep_run;
+}
+
 onq_code oq_verify_record(oq_engine *e, const oq_session_options *how, oq_source *source,
                           oq_record *r, onq_error *err) {
     oq_session *s = NULL;
     OQ_TRY(oq_session_open(e, how, &s, err));
-    const oq_sweep sweep = {.env = e->env,
-                            .model = {.source = source, .session = s},
-                            .ctx = r,
-                            .more = wants_more,
-                            .take = keep_run,
-                            .what = "verifying",
-                            .total = r->most};
+    oq_sweep sweep = {.env = e->env,
+                      .model = {.source = source, .session = s},
+                      .what = "verifying",
+                      .total = r->most};
+    oq_verify_fill(&sweep, r);
     const onq_code rc = oq_sweep_run(&sweep, err);
     oq_session_close(s);
     return rc;

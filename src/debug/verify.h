@@ -6,6 +6,7 @@
 #pragma once
 
 #include "engine/engine.h"
+#include "engine/sweep.h"
 #include "samples/language.h"
 #include "samples/record.h"
 #include "samples/source.h"
@@ -47,6 +48,9 @@ onq_code oq_verify(oq_engine *e, const oq_session_options *how, const oq_record 
 /* Fills the record with runs of a model, as `how` says, on the first samples of the source. */
 onq_code oq_verify_record(oq_engine *e, const oq_session_options *how, oq_source *source,
                           oq_record *r, onq_error *err);
+
+/* The sweep fills the record, which stands behind it as its `ctx`. */
+void oq_verify_fill(oq_sweep *s, oq_record *r);
 
 /* "does not load", "does not run", ... */
 const char *oq_verify_text(oq_verify_end end);

@@ -345,7 +345,7 @@ void oq_source_close(oq_source *s) {
     if (s == NULL)
         return;
     stop_thread(s);
-    if (s->reader != NULL)
+    if (s->reader != NULL && s->reader->close != NULL)
         s->reader->close(s->reader);
     for (size_t i = 0; i < SLOTS; i++)
         oq_arena_release(&s->slots[i].arena);

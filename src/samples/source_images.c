@@ -159,10 +159,6 @@ static onq_code read_sample(oq_reader *base, uint64_t number, oq_arena *a, oq_da
     return ONQ_OK;
 }
 
-static void close_reader(oq_reader *base) {
-    (void)base;
-}
-
 /* ---- what the model and the options say ---- */
 
 static bool is_channels(const oq_io_dim *d) {
@@ -294,7 +290,7 @@ onq_code oq_reader_open_images(const oq_reader_setup *s, const char *const *path
                                oq_reader **out, onq_error *err) {
     image_reader *r = OQ_NEW(s->arena, image_reader);
     OQ_TRY_ALLOC(r != NULL, err);
-    *r = (image_reader){.base = {.read = read_sample, .close = close_reader, .images = true},
+    *r = (image_reader){.base = {.read = read_sample, .images = true},
                         .env = s->env,
                         .paths = paths,
                         .resize = s->o->image.resize,

@@ -152,10 +152,6 @@ static onq_code read_sample(oq_reader *base, uint64_t number, oq_arena *a, oq_da
     return ONQ_OK;
 }
 
-static void close_reader(oq_reader *base) {
-    (void)base;
-}
-
 onq_code oq_reader_open_random(const oq_reader_setup *s, uint64_t count, uint64_t seed,
                                oq_reader **out, onq_error *err) {
     for (size_t i = 0; i < s->inputs.n; i++) {
@@ -174,7 +170,7 @@ onq_code oq_reader_open_random(const oq_reader_setup *s, uint64_t count, uint64_
     random_reader *r = OQ_NEW(s->arena, random_reader);
     OQ_TRY_ALLOC(r != NULL, err);
     *r = (random_reader){
-        .base = {.read = read_sample, .close = close_reader, .count = count, .random = true},
+        .base = {.read = read_sample, .count = count, .random = true},
         .inputs = s->inputs,
         .o = s->o,
         .seed = seed};

@@ -94,10 +94,6 @@ static onq_code read_sample(oq_reader *base, uint64_t number, oq_arena *a, oq_da
     return ONQ_OK;
 }
 
-static void close_reader(oq_reader *base) {
-    (void)base; /* all of it is in the source's arena */
-}
-
 /* A surplus file is not an error: models lose inputs when weights stop being inputs. */
 static void warn_surplus(const oq_reader_setup *s, const sets_reader *r) {
     const char *path = file_in(s->arena, r->paths[0], s->inputs.n);
@@ -110,7 +106,7 @@ static onq_code open_sets(const oq_reader_setup *s, const char **names, const ch
     sets_reader *r = OQ_NEW(s->arena, sets_reader);
     OQ_TRY_ALLOC(r != NULL && text != NULL, err);
     *r = (sets_reader){
-        .base = {.read = read_sample, .close = close_reader, .count = n, .text = text},
+        .base = {.read = read_sample, .count = n, .text = text},
         .env = s->env,
         .inputs = s->inputs,
         .o = s->o,

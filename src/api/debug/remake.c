@@ -14,15 +14,6 @@
 
 /* ---- samples ---- */
 
-static bool wants_more(void *ctx, uint64_t at) {
-    return oq_record_wants(ctx, at);
-}
-
-static onq_code keep_run(void *ctx, const oq_turn *t, onq_error *err) {
-    const oq_sample *s = &t->samples[0];
-    return oq_record_keep(ctx, s->inputs, s->n_inputs, t->outputs[0].v, t->outputs[0].n, err);
-}
-
 static onq_code keep_float(oq_remaker *r, oq_model *flt, onq_error *err) {
     oq_session_options o = r->run->session;
     oq_session *s = NULL;
@@ -33,11 +24,9 @@ static onq_code keep_float(oq_remaker *r, oq_model *flt, onq_error *err) {
     OQ_TRY(oq_session_open(r->run->engine, &o, &s, err));
     const double loaded = oq_cpu_seconds();
     r->load = loaded - began;
-    const oq_sweep sweep = {.env = r->job->env,
-                            .model = {.source = r->run->float_source, .session = s},
-                            .ctx = &r->record,
-                            .more = wants_more,
-                            .take = keep_run};
+    oq_sweep sweep = {.env = r->job->env,
+                      .model = {.source = r->run->float_source, .session = s}};
+    oq_verify_fill(&sweep, &r->record);
     const onq_code rc = oq_sweep_run(&sweep, err);
     r->runs = oq_cpu_seconds() - loaded;
     oq_session_close(s);

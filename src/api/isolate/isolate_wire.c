@@ -31,34 +31,21 @@ static onq_code may_go_on(const oq_iso_end *e, onq_error *err) {
     return e->go_on != NULL ? e->go_on(e->ctx, err) : ONQ_OK;
 }
 
-static onq_code send_all(const oq_iso_end *e, const void *p, uint64_t n, onq_error *err) {
-    const char *from = p;
-    while (n > 0) {
+/* Sends n bytes from `from`, or receives them into `to`; the other is NULL. */
+static onq_code pass_all(const oq_iso_end *e, const char *from, char *to, uint64_t n,
+                         onq_error *err) {
+    const uint64_t most_at_once = 1u << 30;
+    for (uint64_t done = 0; done < n;) {
+        const uint64_t now = n - done < most_at_once ? n - done : most_at_once;
         OQ_TRY(may_go_on(e, err));
-        const int64_t k = oq_os_send(e->handle, from, n < (1u << 30) ? n : 1u << 30);
-        if (k > 0) {
-            from += k;
-            n -= (uint64_t)k;
-        } else {
-            OQ_TRY(wait_for(e, true, err));
-        }
-    }
-    return ONQ_OK;
-}
-
-static onq_code receive_all(const oq_iso_end *e, void *p, uint64_t n, onq_error *err) {
-    char *to = p;
-    while (n > 0) {
-        OQ_TRY(may_go_on(e, err));
-        const int64_t k = oq_os_receive(e->handle, to, n < (1u << 30) ? n : 1u << 30);
-        if (k == 0)
+        const int64_t k = to != NULL ? oq_os_receive(e->handle, to + done, now)
+                                     : oq_os_send(e->handle, from + done, now);
+        if (k == 0 && to != NULL)
             return oq_fail(err, ONQ_E_READ, "the other process is gone");
-        if (k > 0) {
-            to += k;
-            n -= (uint64_t)k;
-        } else {
-            OQ_TRY(wait_for(e, false, err));
-        }
+        if (k > 0)
+            done += (uint64_t)k;
+        else
+            OQ_TRY(wait_for(e, to == NULL, err));
     }
     return ONQ_OK;
 }
@@ -69,8 +56,8 @@ onq_code oq_iso_send(const oq_iso_end *e, oq_iso_kind kind, const void *p, uint6
     const uint64_t head[2] = {(uint64_t)kind, n};
     if (n > most(kind))
         return oq_fail(err, ONQ_E_LIMIT, "it does not fit in one message to the isolated process");
-    OQ_TRY(send_all(e, head, sizeof head, err));
-    return send_all(e, p, n, err);
+    OQ_TRY(pass_all(e, (const char *)head, NULL, sizeof head, err));
+    return pass_all(e, p, NULL, n, err);
 }
 
 onq_code oq_iso_send_buf(const oq_iso_end *e, oq_iso_kind kind, const oq_buf *body,
@@ -80,7 +67,7 @@ onq_code oq_iso_send_buf(const oq_iso_end *e, oq_iso_kind kind, const oq_buf *bo
 
 onq_code oq_iso_receive(const oq_iso_end *e, oq_iso_kind *kind, oq_buf *body, onq_error *err) {
     uint64_t head[2] = {0, 0};
-    OQ_TRY(receive_all(e, head, sizeof head, err));
+    OQ_TRY(pass_all(e, NULL, (char *)head, sizeof head, err));
     body->n = 0;
     if (head[0] < OQ_ISO_JOB || head[0] > OQ_ISO_FAILED ||
         (head[0] >= OQ_ISO_HELLO) != e->is_caller || head[1] > most((oq_iso_kind)head[0]))
@@ -91,7 +78,7 @@ onq_code oq_iso_receive(const oq_iso_end *e, oq_iso_kind *kind, oq_buf *body, on
     char piece[16384];
     for (uint64_t left = head[1]; left > 0;) {
         const uint64_t n = left < sizeof piece ? left : sizeof piece;
-        OQ_TRY(receive_all(e, piece, n, err));
+        OQ_TRY(pass_all(e, NULL, piece, n, err));
         oq_buf_add(body, piece, n);
         if (body->failed)
             return oq_fail_nomem(err);
