@@ -64,27 +64,21 @@ bool oq_pick_has(oq_pick *p, oq_str name) {
 /* Goes over the nodes of all graphs: by their names, or by their operator types. */
 typedef struct look {
     oq_pick *pick;
-    bool types;
+    bool types, looks_near;
     oq_nearest near;
 } look;
 
-static oq_str name_of(const look *l, const oq_node *n) {
-    return l->types ? n->op_type : n->name;
-}
-
-static onq_code see_hits(void *ctx, oq_graph *g, onq_error *err) {
+/* Notes which entries have a node; or, while one is looked for, how near the nodes are to it. */
+static onq_code see(void *ctx, oq_graph *g, onq_error *err) {
     look *l = ctx;
     (void)err;
-    for (size_t i = 0; i < g->node.n; i++)
-        oq_pick_has(l->pick, name_of(l, g->node.v[i]));
-    return ONQ_OK;
-}
-
-static onq_code see_near(void *ctx, oq_graph *g, onq_error *err) {
-    look *l = ctx;
-    (void)err;
-    for (size_t i = 0; i < g->node.n; i++)
-        oq_nearest_offer(&l->near, name_of(l, g->node.v[i]));
+    for (size_t i = 0; i < g->node.n; i++) {
+        const oq_str name = l->types ? g->node.v[i]->op_type : g->node.v[i]->name;
+        if (l->looks_near)
+            oq_nearest_offer(&l->near, name);
+        else
+            oq_pick_has(l->pick, name);
+    }
     return ONQ_OK;
 }
 
@@ -96,7 +90,8 @@ static onq_code report_one(look *l, const oq_pick_entry *e, const onq_env *env, 
                                           : "no node is called";
     if (e->pattern == NULL) {
         oq_nearest_init(&l->near, e->text);
-        OQ_TRY(oq_walk_graphs(g, see_near, l, err));
+        l->looks_near = true;
+        OQ_TRY(oq_walk_graphs(g, see, l, err));
         best = l->near.n > 0 ? l->near.best[0] : best;
     }
     const bool any = best.n > 0;
@@ -111,7 +106,8 @@ static onq_code report_one(look *l, const oq_pick_entry *e, const onq_env *env, 
 
 static onq_code report(look *l, const onq_env *env, oq_graph *g, const char *option, bool strict,
                        onq_error *err) {
-    OQ_TRY(oq_walk_graphs(g, see_hits, l, err));
+    l->looks_near = false;
+    OQ_TRY(oq_walk_graphs(g, see, l, err));
     for (size_t i = 0; i < l->pick->entries.n; i++) {
         const oq_pick_entry *e = &l->pick->entries.v[i];
         const bool known = l->types && e->pattern == NULL && oq_rules_modes(e->text) != 0;

@@ -210,6 +210,18 @@ static oq_node *make(oq_cv_scope *s, const oq_node *n, const char *domain, const
     return made;
 }
 
+/* `made` takes the place of node n and of the nodes that quantize its outputs. */
+static onq_code finish(oq_cv_scope *s, const oq_node *n, oq_node *made, onq_error *err) {
+    oq_cv_param y;
+    for (size_t i = 0; i < n->output.n; i++) {
+        const uint32_t q = quantizer(s, n->output.v[i], &y);
+        OQ_TRY_ALLOC(oq_node_add_output(s->cv->arena, made, s->graph->node.v[q]->output.v[0]), err);
+        s->drop[q] = true;
+    }
+    OQ_TRY(oq_cv_replaced(s, n, err));
+    return oq_cv_emit(s, made, err);
+}
+
 /* *why is set where the node cannot be lowered. */
 static onq_code lower_row(oq_cv_scope *s, const oq_node *n, const oq_cv_row *row, const char **why,
                           onq_error *err) {
@@ -225,10 +237,7 @@ static onq_code lower_row(oq_cv_scope *s, const oq_node *n, const oq_cv_row *row
     for (size_t i = 0; i < count; i++)
         OQ_TRY_ALLOC(oq_node_add_input(s->cv->arena, made, in[i].p != NULL ? in[i] : OQ_S("")),
                      err);
-    OQ_TRY_ALLOC(oq_node_add_output(s->cv->arena, made, s->graph->node.v[q]->output.v[0]), err);
-    s->drop[q] = true;
-    OQ_TRY(oq_cv_replaced(s, n, err));
-    return oq_cv_emit(s, made, err);
+    return finish(s, n, made, err);
 }
 
 static onq_code lower_concat(oq_cv_scope *s, const oq_node *n, const oq_cv_row *row,
@@ -255,10 +264,7 @@ static onq_code lower_concat(oq_cv_scope *s, const oq_node *n, const oq_cv_row *
                          oq_node_add_input(s->cv->arena, made, o.param.zero),
                      err);
     }
-    OQ_TRY_ALLOC(oq_node_add_output(s->cv->arena, made, s->graph->node.v[q]->output.v[0]), err);
-    s->drop[q] = true;
-    OQ_TRY(oq_cv_replaced(s, n, err));
-    return oq_cv_emit(s, made, err);
+    return finish(s, n, made, err);
 }
 
 /* ---- operators that move values ---- */
@@ -326,7 +332,6 @@ static const char *why_not_move(oq_cv_scope *s, const oq_node *n, operand *o) {
 
 static onq_code lower_mover(oq_cv_scope *s, const oq_node *n, const char **why, onq_error *err) {
     operand o = {0};
-    oq_cv_param y;
     *why = why_not_move(s, n, &o);
     if (*why != NULL)
         return ONQ_OK;
@@ -339,13 +344,7 @@ static onq_code lower_mover(oq_cv_scope *s, const oq_node *n, const char **why, 
             OQ_TRY_ALLOC(oq_node_add_input(s->cv->arena, made, OQ_S("")), err);
         (void)find_pad_value(s, n, &o, &made->input.v[2]);
     }
-    for (size_t i = 0; i < n->output.n; i++) {
-        const uint32_t q = quantizer(s, n->output.v[i], &y);
-        OQ_TRY_ALLOC(oq_node_add_output(s->cv->arena, made, s->graph->node.v[q]->output.v[0]), err);
-        s->drop[q] = true;
-    }
-    OQ_TRY(oq_cv_replaced(s, n, err));
-    return oq_cv_emit(s, made, err);
+    return finish(s, n, made, err);
 }
 
 /* True for an operator between pairs: one that reads what is dequantized, and has a quantized weight or

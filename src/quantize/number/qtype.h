@@ -41,3 +41,7 @@ static inline bool oq_qtype_is_4bit(oq_dtype dt) {
 static inline bool oq_qtype_is_16bit(oq_dtype dt) {
     return dt == OQ_INT16 || dt == OQ_UINT16;
 }
+/* Pairs of ONNX have these types from opset 21 on, and integer operators do not have them. */
+static inline bool oq_qtype_is_16_or_4bit(oq_dtype dt) {
+    return oq_qtype_is_16bit(dt) || oq_qtype_is_4bit(dt);
+}

@@ -46,10 +46,6 @@ onq_code oq_preset_qdq(const oq_preset *p, onq_error *err) {
 
 /* ---- QNN ---- */
 
-static bool is_opset21(oq_dtype dt) {
-    return oq_qtype_is_16bit(dt) || oq_qtype_is_4bit(dt);
-}
-
 /* What a node sees on an input: its type, 0 when nothing is said, and the first dictionary. */
 static oq_dtype type_seen(const oq_preset *p, oq_str tensor, oq_str node, oq_dtype fallback) {
     const oq_tensor_override *t = oq_overrides_find(p->overrides, tensor);
@@ -172,7 +168,7 @@ onq_code oq_preset_qnn(const oq_preset *p, onq_error *err) {
     if (given && p->add_converts)
         OQ_TRY(oq_preset_mix(p, err));
     /* Of given overrides the reference looks at the types of the first. */
-    const bool first = given && oq_override_uses_type(p->overrides->all.v[0], is_opset21);
+    const bool first = given && oq_override_uses_type(p->overrides->all.v[0], oq_qtype_is_16_or_4bit);
     OQ_TRY(oq_index_build(&ix, p->arena, p->model->proto->graph, NULL, err));
     for (size_t i = 0; i < g->node.n; i++) {
         const oq_node *n = g->node.v[i];
@@ -183,8 +179,8 @@ onq_code oq_preset_qnn(const oq_preset *p, onq_error *err) {
     }
     OQ_TRY(take_all_types(p, false, err));
     if (oq_model_opset(p->model, OQ_S("")) < 21 &&
-        (is_opset21(c->activation_type) || is_opset21(c->weight_type) ||
-         (given ? first : oq_overrides_any_type(p->overrides, is_opset21))))
+        (oq_qtype_is_16_or_4bit(c->activation_type) || oq_qtype_is_16_or_4bit(c->weight_type) ||
+         (given ? first : oq_overrides_any_type(p->overrides, oq_qtype_is_16_or_4bit))))
         c->use_qdq_contrib_ops = true;
     return ONQ_OK;
 }

@@ -73,8 +73,7 @@ onq_code oq_qo_rule_matmul_integer(oq_qo *q, oq_node *n, onq_error *err) {
     const char *why;
     if (!can_matmul(q, n, &how, &why))
         return oq_qo_leave(q, n, why, err);
-    if (oq_qtype_is_16bit(oq_qo_config(q)->weight_type) ||
-        oq_qtype_is_4bit(oq_qo_config(q)->weight_type))
+    if (oq_qtype_is_16_or_4bit(oq_qo_config(q)->weight_type))
         return oq_qo_leave(q, n, "MatMulInteger takes 8-bit weights only", err);
     oq_node *made = oq_qo_node_new(q, n, "MatMulInteger", false);
     oq_str result = {0};

@@ -73,10 +73,6 @@ onq_code oq_qo_quantize_later(oq_qo *q, oq_tensor *t, oq_tensor *made, const oq_
 
 const oq_qo_how oq_qo_as_activation = {.axis = -1};
 
-static oq_arena *keep(const oq_qo *q) {
-    return &q->sh->job.model->arena;
-}
-
 /* ---- questions ---- */
 
 oq_tensor *oq_qo_init(const oq_qo *q, oq_str name) {
@@ -145,8 +141,7 @@ onq_code oq_qo_type(oq_qo *q, oq_str name, int32_t *out, onq_error *err) {
 }
 
 static const oq_override *override_of(const oq_qo *q, oq_str name) {
-    const oq_overrides *all = q->sh->job.overrides;
-    return all != NULL ? oq_overrides_tensor(all, name) : NULL;
+    return oq_overrides_tensor(q->sh->job.overrides, name);
 }
 
 /* Remembers that a rule asked, so that the plan has a row although nothing may come of it. */
@@ -314,20 +309,20 @@ static onq_code add_params(oq_qo *q, oq_qo_value *v, onq_error *err) {
     v->scale = oq_fresh_tensor(&q->sh->names, v->name, "_scale");
     v->zero = oq_fresh_tensor(&q->sh->names, v->name, "_zero_point");
     OQ_TRY_ALLOC(v->scale.p != NULL && v->zero.p != NULL, err);
-    oq_tensor *zero = oq_tensor_new(keep(q), v->zero, v->type, NULL, 0);
-    oq_tensor *scale = oq_tensor_new(keep(q), v->scale, v->real, NULL, 0);
+    oq_tensor *zero = oq_tensor_new(oq_qo_arena(q), v->zero, v->type, NULL, 0);
+    oq_tensor *scale = oq_tensor_new(oq_qo_arena(q), v->scale, v->real, NULL, 0);
     OQ_TRY_ALLOC(zero != NULL && scale != NULL, err);
     if (oq_qtype_find(v->type) != NULL && oq_qtype_find(v->type)->is_float)
-        OQ_TRY(oq_tensor_set_typed_f(keep(q), zero, &(double){v->param.zero_point}, 1, err));
+        OQ_TRY(oq_tensor_set_typed_f(oq_qo_arena(q), zero, &(double){v->param.zero_point}, 1, err));
     else
-        OQ_TRY(oq_tensor_set_typed_i(keep(q), zero, &(int64_t){v->param.zero_point}, 1, err));
-    OQ_TRY(oq_tensor_set_typed_f(keep(q), scale, &(double){(double)v->param.scale}, 1, err));
+        OQ_TRY(oq_tensor_set_typed_i(oq_qo_arena(q), zero, &(int64_t){v->param.zero_point}, 1, err));
+    OQ_TRY(oq_tensor_set_typed_f(oq_qo_arena(q), scale, &(double){(double)v->param.scale}, 1, err));
     OQ_TRY(oq_qo_add_init(q, zero, err));
     return oq_qo_add_init(q, scale, err);
 }
 
 onq_code oq_qo_check_type(oq_str name, oq_dtype type, onq_error *err) {
-    if (!oq_qtype_is_16bit(type) && !oq_qtype_is_4bit(type))
+    if (!oq_qtype_is_16_or_4bit(type))
         return ONQ_OK;
     return oq_fail(err, ONQ_E_CONFIG,
                    "tensor '%.*s': --quant_format qoperator takes 8-bit integers only, and its "
@@ -381,8 +376,7 @@ onq_code oq_qo_plan_rest(const oq_qo_shared *sh, onq_error *err) {
 /* Parameters of an activation by calibration, overrides counted. */
 static onq_code activation_params(const oq_qo *q, oq_qo_value *v, onq_error *err) {
     const oq_qo_job *job = &q->sh->job;
-    const oq_override *o =
-        job->overrides != NULL ? oq_overrides_tensor(job->overrides, v->name) : NULL;
+    const oq_override *o = override_of(q, v->name);
     v->why = oq_override_has_params(o) ? "override" : "calibration";
     if (job->run->given != NULL)
         return planned_params(q, v, err);
@@ -479,7 +473,7 @@ onq_code oq_qo_output_like(oq_qo *q, oq_str name, const char *suffix, const oq_q
 
 /* An activation is quantized by a new node. */
 static onq_code quantize_activation(oq_qo *q, oq_str name, oq_qo_value **out, onq_error *err) {
-    oq_arena *a = keep(q);
+    oq_arena *a = oq_qo_arena(q);
     OQ_TRY(new_value(q, name, "_quantized", out, err));
     oq_qo_value *v = *out;
     const bool known = oq_qo_is_static(q) || oq_qo_has_params(q, name);
