@@ -82,29 +82,18 @@ static oq_attribute *prepare(oq_arena *a, oq_node *n, oq_str name, oq_attr_type 
     return fresh;
 }
 
-bool oq_attr_set_int(oq_arena *a, oq_node *n, oq_str name, int64_t v) {
-    oq_attribute *attr = prepare(a, n, name, OQ_ATTR_INT);
-    if (attr == NULL)
-        return false;
-    attr->i = OQ_I64(v);
-    return true;
-}
-
-bool oq_attr_set_float(oq_arena *a, oq_node *n, oq_str name, float v) {
-    oq_attribute *attr = prepare(a, n, name, OQ_ATTR_FLOAT);
-    if (attr == NULL)
-        return false;
-    attr->f = OQ_F32(v);
-    return true;
-}
-
-bool oq_attr_set_str(oq_arena *a, oq_node *n, oq_str name, oq_str v) {
-    oq_attribute *attr = prepare(a, n, name, OQ_ATTR_STRING);
-    if (attr == NULL)
-        return false;
-    attr->s = v.p != NULL ? v : OQ_S("");
-    return true;
-}
+#define SETTER(name, type, kind, field, value)                                                     \
+    bool oq_attr_set_##name(oq_arena *a, oq_node *n, oq_str called, type v) {                      \
+        oq_attribute *attr = prepare(a, n, called, kind);                                          \
+        if (attr != NULL)                                                                          \
+            attr->field = value;                                                                   \
+        return attr != NULL;                                                                       \
+    }
+SETTER(int, int64_t, OQ_ATTR_INT, i, OQ_I64(v))
+SETTER(float, float, OQ_ATTR_FLOAT, f, OQ_F32(v))
+SETTER(str, oq_str, OQ_ATTR_STRING, s, v.p != NULL ? v : OQ_S(""))
+SETTER(tensor, oq_tensor *, OQ_ATTR_TENSOR, t, v)
+SETTER(graph, oq_graph *, OQ_ATTR_GRAPH, g, v)
 
 /* The values are copied before the attribute is emptied: they may be its own. */
 bool oq_attr_set_ints(oq_arena *a, oq_node *n, oq_str name, const int64_t *v, size_t count) {
@@ -118,24 +107,6 @@ bool oq_attr_set_ints(oq_arena *a, oq_node *n, oq_str name, const int64_t *v, si
         return false;
     attr->ints.v = copy;
     attr->ints.n = attr->ints.cap = count;
-    return true;
-}
-
-bool oq_attr_set_tensor(oq_arena *a, oq_node *n, oq_str name, oq_tensor *t) {
-    assert(t != NULL);
-    oq_attribute *attr = prepare(a, n, name, OQ_ATTR_TENSOR);
-    if (attr == NULL)
-        return false;
-    attr->t = t;
-    return true;
-}
-
-bool oq_attr_set_graph(oq_arena *a, oq_node *n, oq_str name, oq_graph *g) {
-    assert(g != NULL);
-    oq_attribute *attr = prepare(a, n, name, OQ_ATTR_GRAPH);
-    if (attr == NULL)
-        return false;
-    attr->g = g;
     return true;
 }
 

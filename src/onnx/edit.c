@@ -24,6 +24,13 @@ void oq_node_carry(oq_node *to, const oq_node *from) {
     to->m.unknown_last = from->m.unknown_last;
 }
 
+bool oq_node_share_attributes(oq_arena *a, oq_node *to, const oq_node *from) {
+    for (size_t i = 0; i < from->attribute.n; i++)
+        if (!OQ_PUSH(a, &to->attribute, from->attribute.v[i]))
+            return false;
+    return true;
+}
+
 bool oq_node_add_input(oq_arena *a, oq_node *n, oq_str name) {
     return OQ_PUSH(a, &n->input, name.p != NULL ? name : OQ_S(""));
 }
@@ -53,6 +60,15 @@ bool oq_graph_add_node(oq_arena *a, oq_graph *g, oq_node *n) {
     return OQ_PUSH(a, &g->node, n);
 }
 
+bool oq_graph_set_nodes(oq_arena *a, oq_graph *g, oq_node *const *v, size_t n) {
+    assert(v == NULL || v != g->node.v);
+    g->node.n = 0;
+    for (size_t i = 0; i < n; i++)
+        if (!oq_graph_add_node(a, g, v[i]))
+            return false;
+    return true;
+}
+
 bool oq_graph_insert_node(oq_arena *a, oq_graph *g, size_t at, oq_node *n) {
     assert(at <= g->node.n);
     if (!OQ_PUSH(a, &g->node, n))
@@ -65,6 +81,13 @@ bool oq_graph_insert_node(oq_arena *a, oq_graph *g, size_t at, oq_node *n) {
 bool oq_graph_add_init(oq_arena *a, oq_graph *g, oq_tensor *t) {
     assert(t != NULL);
     return OQ_PUSH(a, &g->initializer, t);
+}
+
+bool oq_graph_add_inits(oq_arena *a, oq_graph *g, oq_tensor *const *v, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (!oq_graph_add_init(a, g, v[i]))
+            return false;
+    return true;
 }
 
 oq_tensor *oq_graph_find_init(const oq_graph *g, oq_str name) {

@@ -17,6 +17,8 @@ oq_node *oq_node_new(oq_arena *a, const char *op_type, oq_str name);
 /* What is said of a node and is no part of what it computes (doc_string, metadata, fields of a
  * later format) goes to the one that stands in its place. */
 void oq_node_carry(oq_node *to, const oq_node *from);
+/* The node gets the attributes of another one, beside those that it has. */
+bool oq_node_share_attributes(oq_arena *a, oq_node *to, const oq_node *from);
 bool oq_node_add_input(oq_arena *a, oq_node *n, oq_str name);
 bool oq_node_add_output(oq_arena *a, oq_node *n, oq_str name);
 /* op_type, name, inputs and outputs at once: NULL-free arrays of n names. */
@@ -24,8 +26,12 @@ oq_node *oq_node_make(oq_arena *a, const char *op_type, oq_str name, const oq_st
                       const oq_str *out, size_t n_out);
 
 bool oq_graph_add_node(oq_arena *a, oq_graph *g, oq_node *n);
+/* The graph's nodes become these n. */
+bool oq_graph_set_nodes(oq_arena *a, oq_graph *g, oq_node *const *v, size_t n);
 bool oq_graph_insert_node(oq_arena *a, oq_graph *g, size_t at, oq_node *n);
 bool oq_graph_add_init(oq_arena *a, oq_graph *g, oq_tensor *t);
+/* The same for n of them. */
+bool oq_graph_add_inits(oq_arena *a, oq_graph *g, oq_tensor *const *v, size_t n);
 oq_tensor *oq_graph_find_init(const oq_graph *g, oq_str name);
 bool oq_graph_remove_init(oq_graph *g, oq_str name);
 oq_value_info *oq_graph_find_info(const oq_graph *g, oq_str name); /* input, output, value_info */

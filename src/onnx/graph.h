@@ -100,3 +100,5 @@ typedef struct oq_graph_cursor {
 oq_graph *oq_node_next_graph(const oq_node *n, oq_graph_cursor *at);
 /* The node for messages: name, or first output when it has none. */
 oq_str oq_node_label(const oq_node *n);
+/* Puts "node 'conv1' (Conv)" in front of what failed; returns `rc`, which may be ONQ_OK. */
+onq_code oq_node_blame(const oq_node *n, onq_code rc, onq_error *err);

@@ -430,3 +430,14 @@ onq_code oq_tensor_set_typed_f(oq_arena *a, oq_tensor *t, const double *v, size_
     }
     return put_varints(a, &t->int32_data, bits, n, err);
 }
+
+onq_code oq_tensor_channel_shape(oq_arena *a, oq_str name, size_t rank, oq_tensor **out,
+                                 onq_error *err) {
+    const int64_t dim = (int64_t)rank;
+    int64_t *v = OQ_NEW_ARRAY(a, int64_t, rank);
+    *out = name.p != NULL ? oq_tensor_new(a, name, OQ_INT64, &dim, 1) : NULL;
+    OQ_TRY_ALLOC(v != NULL && *out != NULL, err);
+    for (size_t i = 0; i < rank; i++)
+        v[i] = i == 1 ? -1 : 1;
+    return oq_tensor_set_typed_i(a, *out, v, rank, err);
+}

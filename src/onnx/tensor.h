@@ -48,5 +48,8 @@ onq_code oq_tensor_set_typed_f(oq_arena *a, oq_tensor *t, const double *v, size_
                                onq_error *err);
 onq_code oq_tensor_set_typed_i(oq_arena *a, oq_tensor *t, const int64_t *v, size_t n,
                                onq_error *err);
+/* The shape [1, -1, 1, ...] of so many axes, which brings one number for each channel in line. */
+onq_code oq_tensor_channel_shape(oq_arena *a, oq_str name, size_t rank, oq_tensor **out,
+                                 onq_error *err);
 /* Drops the payload, whatever its storage. */
 void oq_tensor_clear_data(oq_tensor *t);

@@ -47,6 +47,12 @@ static onq_code walk_graphs(oq_graph *g, oq_graph_fn fn, void *ctx, int depth, o
     return ONQ_OK;
 }
 
+onq_code oq_node_blame(const oq_node *n, onq_code rc, onq_error *err) {
+    return rc == ONQ_OK ? rc
+                        : oq_error_in(err, rc, "node '%.*s' (%.*s)", OQ_STR(oq_node_label(n)),
+                                      OQ_STR(n->op_type));
+}
+
 onq_code oq_walk_graphs(oq_graph *g, oq_graph_fn fn, void *ctx, onq_error *err) {
     return walk_graphs(g, fn, ctx, 1, err);
 }

@@ -320,9 +320,7 @@ static onq_code turn_nodes(work *w, onq_error *err) {
 /* ---- all of it ---- */
 
 static onq_code replace_nodes(work *w, onq_error *err) {
-    w->g->node.n = 0;
-    for (size_t i = 0; i < w->nodes.n; i++)
-        OQ_TRY_ALLOC(oq_graph_add_node(w->a, w->g, w->nodes.v[i]), err);
+    OQ_TRY_ALLOC(oq_graph_set_nodes(w->a, w->g, w->nodes.v, w->nodes.n), err);
     return oq_graph_prune(w->m, w->g, err);
 }
 

@@ -66,8 +66,7 @@ static void settle(oq_fuse *f) {
 }
 
 static onq_code end_round(oq_fuse *f, onq_error *err) {
-    for (size_t i = 0; i < f->inits.n; i++)
-        OQ_TRY_ALLOC(oq_graph_add_init(&f->m->arena, f->g, f->inits.v[i]), err);
+    OQ_TRY_ALLOC(oq_graph_add_inits(&f->m->arena, f->g, f->inits.v, f->inits.n), err);
     oq_graph_remove_nodes(f->g, f->gone);
     for (size_t i = 0; i < f->nodes.n; i++)
         OQ_TRY_ALLOC(oq_graph_add_node(&f->m->arena, f->g, f->nodes.v[i]), err);

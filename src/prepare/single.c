@@ -230,9 +230,7 @@ static onq_code add_ends(work *w, oq_graph *g, const ends *e, onq_error *err) {
         OQ_TRY_ALLOC(OQ_PUSH(&w->scratch, &all, g->node.v[i]), err);
     for (size_t i = 0; i < e->last.n; i++)
         OQ_TRY_ALLOC(OQ_PUSH(&w->scratch, &all, e->last.v[i]), err);
-    g->node.n = 0;
-    for (size_t i = 0; i < all.n; i++)
-        OQ_TRY_ALLOC(oq_graph_add_node(&w->m->arena, g, all.v[i]), err);
+    OQ_TRY_ALLOC(oq_graph_set_nodes(&w->m->arena, g, all.v, all.n), err);
     return ONQ_OK;
 }
 

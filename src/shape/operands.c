@@ -287,8 +287,7 @@ static onq_code check_graph(const job *j, const oq_index *ix, unsigned depth, on
         const oq_node *n = ix->graph->node.v[i];
         rc = check_node(&l, n);
         if (rc != ONQ_OK)
-            oq_error_in(err, rc, "node '%.*s' (%.*s)", OQ_STR(oq_node_label(n)),
-                        OQ_STR(n->op_type));
+            oq_node_blame(n, rc, err);
         else
             rc = check_inner(j, n, ix, depth, err);
     }

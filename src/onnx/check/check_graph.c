@@ -362,9 +362,7 @@ static onq_code check_nodes(oq_check *c, const oq_index *ix, const oq_imports *i
         onq_code rc = check_node(c, ix, i, imports, err);
         if (rc == ONQ_OK)
             rc = check_inner(c, ix, n, imports, depth, err);
-        if (rc != ONQ_OK)
-            return oq_error_in(err, rc, "node '%.*s' (%.*s)", OQ_STR(oq_node_label(n)),
-                               OQ_STR(n->op_type));
+        OQ_TRY(oq_node_blame(n, rc, err));
     }
     return ONQ_OK;
 }

@@ -388,9 +388,7 @@ static onq_code step_graph(oq_upgrade *u, oq_up_graph *x, onq_error *err) {
             memcpy(x->g->node.v, x->out.v, x->out.n * sizeof *x->out.v);
         return ONQ_OK;
     }
-    x->g->node.n = 0;
-    for (size_t i = 0; i < x->out.n; i++)
-        OQ_TRY_ALLOC(OQ_PUSH(u->arena, &x->g->node, x->out.v[i]), err);
+    OQ_TRY_ALLOC(oq_graph_set_nodes(u->arena, x->g, x->out.v, x->out.n), err);
     return ONQ_OK;
 }
 

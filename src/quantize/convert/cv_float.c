@@ -367,11 +367,8 @@ static onq_code fold(strip *t, const oq_node *dq, oq_tensor *ints, onq_error *er
     const uint32_t have = key.p != NULL ? oq_map_find(&s->made, key) : OQ_MAP_NONE;
     if (have != OQ_MAP_NONE && !is_graph_output(s, out))
         return replace(t, out, s->floats.v[have], err);
-    const onq_code rc =
-        oq_cv_values_linear(s->cv->model, ints, scale, zero, p.axis, p.block, &v, err);
-    if (rc != ONQ_OK)
-        return oq_error_in(err, rc, "node '%.*s' (%.*s)", OQ_STR(oq_node_label(dq)),
-                           OQ_STR(dq->op_type));
+    OQ_TRY(oq_node_blame(
+        dq, oq_cv_values_linear(s->cv->model, ints, scale, zero, p.axis, p.block, &v, err), err));
     /* The reference's biases are called after what is dequantized. */
     const bool same = is_graph_output(s, out) || oq_str_eq(out, oq_cv_plain_name(dq->input.v[0]));
     const oq_str name = same ? out : oq_cv_fresh(s, dq->input.v[0], "");

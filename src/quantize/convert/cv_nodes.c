@@ -239,9 +239,8 @@ oq_node *oq_cv_as(oq_cv_scope *s, const oq_node *n, const char *domain, const ch
         return NULL;
     if (domain[0] != '\0')
         made->domain = oq_str_of(domain);
-    for (size_t i = 0; i < n->attribute.n; i++)
-        if (!OQ_PUSH(s->cv->arena, &made->attribute, n->attribute.v[i]))
-            return NULL;
+    if (!oq_node_share_attributes(s->cv->arena, made, n))
+        return NULL;
     oq_node_carry(made, n);
     return made;
 }

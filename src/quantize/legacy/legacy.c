@@ -287,13 +287,6 @@ static onq_code quantize_weight(pass *p, oq_tensor *w, bool channels, triple *t,
 
 /* ---- operators ---- */
 
-static bool copy_attributes(pass *p, oq_node *to, const oq_node *from) {
-    for (size_t i = 0; i < from->attribute.n; i++)
-        if (!OQ_PUSH(p->keep, &to->attribute, from->attribute.v[i]))
-            return false;
-    return true;
-}
-
 static bool is_conv(const oq_node *n) {
     return oq_op_traits_of(n->op_type)->product == OQ_CONV;
 }
@@ -307,7 +300,7 @@ static onq_code emit_main(pass *p, const oq_node *n, const char *op, const oq_st
                           oq_str out, onq_error *err) {
     const oq_str name = oq_fresh_node_of(&p->names, n, "_quant");
     oq_node *made = oq_node_make(p->keep, op, name, in, n_in, &out, 1);
-    if (made == NULL || p->names.failed || !copy_attributes(p, made, n) ||
+    if (made == NULL || p->names.failed || !oq_node_share_attributes(p->keep, made, n) ||
         !OQ_PUSH(p->scratch, &p->out, made))
         return oq_fail_nomem(err);
     oq_node_carry(made, n);
@@ -318,13 +311,8 @@ static onq_code emit_main(pass *p, const oq_node *n, const char *op, const oq_st
 static onq_code shaped_bias(pass *p, const oq_node *n, size_t rank, oq_str *out, onq_error *err) {
     const oq_str y = n->output.v[0];
     const oq_str shape_name = name_of(p, y, "_bias_reshape_shape");
-    const int64_t dim = (int64_t)rank;
-    int64_t *shape = OQ_NEW_ARRAY(p->keep, int64_t, rank);
-    oq_tensor *t = oq_tensor_new(p->keep, shape_name, OQ_INT64, &dim, 1);
-    OQ_TRY_ALLOC(shape_name.p != NULL && shape != NULL && t != NULL, err);
-    for (size_t i = 0; i < rank; i++)
-        shape[i] = i == 1 ? -1 : 1;
-    OQ_TRY(oq_tensor_set_typed_i(p->keep, t, shape, rank, err));
+    oq_tensor *t = NULL;
+    OQ_TRY(oq_tensor_channel_shape(p->keep, shape_name, rank, &t, err));
     OQ_TRY(add_tensor(p, t, err));
     return step(p, "Reshape", y, "_bias_reshape", n->input.v[2], shape_name, out, err);
 }
@@ -409,12 +397,6 @@ static const char *unwanted(const pass *p, const oq_node *n, oq_tensor **weight)
     return NULL;
 }
 
-static onq_code in_node(const oq_node *n, onq_code rc, onq_error *err) {
-    return rc == ONQ_OK ? rc
-                        : oq_error_in(err, rc, "node '%.*s' (%.*s)", OQ_STR(oq_node_label(n)),
-                                      OQ_STR(n->op_type));
-}
-
 static onq_code visit(pass *p, oq_node *n, onq_error *err) {
     oq_tensor *weight = NULL;
     triple x, w;
@@ -429,7 +411,7 @@ static onq_code visit(pass *p, oq_node *n, onq_error *err) {
                               .fate = why == NULL ? OQ_FATE_QUANTIZED : OQ_FATE_FLOAT};
     OQ_TRY_ALLOC(oq_plan_add_node(p->job->plan, row), err);
     if (why != NULL)
-        OQ_TRY(in_node(n, oq_given_refuse(plan, n, why, err), err));
+        OQ_TRY(oq_node_blame(n, oq_given_refuse(plan, n, why, err), err));
     if (why != NULL)
         return OQ_PUSH(p->scratch, &p->out, n) ? ONQ_OK : oq_fail_nomem(err);
     const bool channels = p->job->per_channel && is_conv(n);
@@ -441,11 +423,9 @@ static onq_code visit(pass *p, oq_node *n, onq_error *err) {
 
 static onq_code edit(pass *p, onq_error *err) {
     oq_model_touch(p->m);
-    p->g->node.n = 0;
-    for (size_t i = 0; i < p->out.n; i++)
-        OQ_TRY_ALLOC(oq_graph_add_node(p->keep, p->g, p->out.v[i]), err);
-    for (size_t i = 0; i < p->new_inits.n; i++)
-        OQ_TRY_ALLOC(oq_graph_add_init(p->keep, p->g, p->new_inits.v[i]), err);
+    OQ_TRY_ALLOC(oq_graph_set_nodes(p->keep, p->g, p->out.v, p->out.n) &&
+                     oq_graph_add_inits(p->keep, p->g, p->new_inits.v, p->new_inits.n),
+                 err);
     OQ_TRY(oq_graph_prune_inits(p->m, p->g, err));
     return oq_stamp_producer(p->m, err);
 }

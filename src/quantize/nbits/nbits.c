@@ -410,12 +410,6 @@ static onq_code decide_node(oq_nb_state *r, oq_nb_scope *s, oq_node *n, onq_erro
     return ONQ_OK;
 }
 
-static onq_code in_node(const oq_node *n, onq_code rc, onq_error *err) {
-    return rc == ONQ_OK ? rc
-                        : oq_error_in(err, rc, "node '%.*s' (%.*s)", OQ_STR(oq_node_label(n)),
-                                      OQ_STR(n->op_type));
-}
-
 static onq_code decide_graph(oq_nb_state *r, oq_graph *g, oq_nb_scope *parent, onq_error *err) {
     oq_nb_scope *s = OQ_NEW(r->scratch, oq_nb_scope);
     if (s == NULL || !OQ_PUSH(r->scratch, &r->scopes, s))
@@ -425,7 +419,7 @@ static onq_code decide_graph(oq_nb_state *r, oq_graph *g, oq_nb_scope *parent, o
     s->depth = parent != NULL ? parent->depth + 1 : 0;
     OQ_TRY(oq_index_build(&s->index, r->scratch, g, parent != NULL ? &parent->index : NULL, err));
     for (size_t i = 0; i < g->node.n; i++)
-        OQ_TRY(in_node(g->node.v[i], decide_node(r, s, g->node.v[i], err), err));
+        OQ_TRY(oq_node_blame(g->node.v[i], decide_node(r, s, g->node.v[i], err), err));
     return ONQ_OK;
 }
 
@@ -445,7 +439,7 @@ static onq_code emit(oq_nb_state *r, onq_error *err) {
     for (size_t i = 0; i < r->choices.n; i++) {
         const oq_nb_choice *c = &r->choices.v[i];
         if (c->why == NULL)
-            OQ_TRY(in_node(c->node, oq_nb_emit(r, c, err), err));
+            OQ_TRY(oq_node_blame(c->node, oq_nb_emit(r, c, err), err));
         else if (!OQ_PUSH(r->scratch, &c->scope->out, c->node))
             return oq_fail_nomem(err);
     }

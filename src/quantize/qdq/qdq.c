@@ -174,8 +174,7 @@ static onq_code assemble(oq_qdq *q, onq_error *err) {
     oq_graph_remove_nodes(g, removed);
     for (size_t i = 0; i < q->new_nodes.n; i++)
         OQ_TRY_ALLOC(oq_graph_add_node(a, g, q->new_nodes.v[i]), err);
-    for (size_t i = 0; i < q->new_inits.n; i++)
-        OQ_TRY_ALLOC(oq_graph_add_init(a, g, q->new_inits.v[i]), err);
+    OQ_TRY_ALLOC(oq_graph_add_inits(a, g, q->new_inits.v, q->new_inits.n), err);
     q->assembled = true;
     return drop_biases(q, err);
 }
@@ -229,16 +228,12 @@ static onq_code finish(oq_qdq *q, onq_error *err) {
 
 /* ---- pairs of com.microsoft ---- */
 
-static bool needs_opset21(oq_dtype dt) {
-    return oq_qtype_is_16bit(dt) || oq_qtype_is_4bit(dt);
-}
-
 bool oq_qdq_wants_contrib(const oq_qconfig *c, const oq_overrides *o, int64_t opset) {
     /* The reference looks at the first override alone, whether its tensor is quantized or not. */
     const oq_tensor_override *first = o != NULL && o->all.n > 0 ? o->all.v[0] : NULL;
     return c->use_qdq_contrib_ops ||
-           (opset < 21 && (needs_opset21(c->activation_type) || needs_opset21(c->weight_type) ||
-                           oq_override_uses_type(first, needs_opset21)));
+           (opset < 21 && (oq_qtype_is_16_or_4bit(c->activation_type) || oq_qtype_is_16_or_4bit(c->weight_type) ||
+                           oq_override_uses_type(first, oq_qtype_is_16_or_4bit)));
 }
 
 /* True if overrides give a marked tensor a type that ONNX's pairs do not have yet. */
@@ -247,7 +242,7 @@ static bool needs_contrib(const oq_qdq *q) {
     for (size_t i = 0; i < q->tensors.n && q->opset < 21 && q->overrides != NULL; i++) {
         const oq_qdq_tensor *t = q->tensors.v[i];
         found |= t->marked && t->share_from == OQ_NO_TENSOR && /* else its type is another's */
-                 oq_override_uses_type(oq_overrides_find(q->overrides, t->name), needs_opset21);
+                 oq_override_uses_type(oq_overrides_find(q->overrides, t->name), oq_qtype_is_16_or_4bit);
     }
     return found;
 }

@@ -59,13 +59,9 @@ static onq_code add_bias(oq_qo *q, const oq_node *n, size_t rank, oq_str scaled,
     OQ_TRY(oq_qo_output_real(q, n, &result, err));
     const oq_str shape_name = oq_fresh_tensor(oq_qo_names(q), out, "_bias_reshape_shape");
     const oq_str reshaped = oq_fresh_tensor(oq_qo_names(q), out, "_bias_reshape_output");
-    int64_t *ones = OQ_NEW_ARRAY(a, int64_t, rank);
-    const int64_t dim = (int64_t)rank;
-    oq_tensor *shape = oq_tensor_new(a, shape_name, OQ_INT64, &dim, 1);
-    OQ_TRY_ALLOC(shape_name.p != NULL && reshaped.p != NULL && ones != NULL && shape != NULL, err);
-    for (size_t i = 0; i < rank; i++)
-        ones[i] = i == 1 ? -1 : 1;
-    OQ_TRY(oq_tensor_set_typed_i(a, shape, ones, rank, err));
+    oq_tensor *shape = NULL;
+    OQ_TRY(oq_tensor_channel_shape(a, shape_name, rank, &shape, err));
+    OQ_TRY_ALLOC(reshaped.p != NULL, err);
     OQ_TRY(oq_qo_add_init(q, shape, err));
     const oq_str in[2] = {bias, shape_name}, sum[2] = {scaled, reshaped};
     oq_node *reshape = oq_node_make(a, "Reshape", (oq_str){0}, in, 2, &reshaped, 1);
@@ -89,8 +85,7 @@ onq_code oq_qo_rule_conv_integer(oq_qo *q, oq_node *n, onq_error *err) {
         return oq_qo_leave(q, n, "the rank of its weight is not known", err);
     if (!oq_qo_can(q, n, 0, &oq_qo_as_activation) || !oq_qo_can(q, n, 1, &how))
         return oq_qo_leave(q, n, NULL, err);
-    if (oq_qtype_is_16bit(oq_qo_config(q)->weight_type) ||
-        oq_qtype_is_4bit(oq_qo_config(q)->weight_type))
+    if (oq_qtype_is_16_or_4bit(oq_qo_config(q)->weight_type))
         return oq_qo_leave(q, n, "ConvInteger takes 8-bit weights only", err);
     oq_node *made = oq_qo_node_new(q, n, "ConvInteger", false);
     oq_str scaled = {0};

@@ -293,11 +293,9 @@ static onq_code write_drafts(oq_qo_shared *sh, onq_error *err) {
     oq_arena *a = &sh->job.model->arena;
     for (size_t i = 0; i < sh->drafts.n; i++) {
         const oq_qo *q = sh->drafts.v[i];
-        q->graph->node.n = 0;
-        for (size_t k = 0; k < q->out.n; k++)
-            OQ_TRY_ALLOC(oq_graph_add_node(a, q->graph, q->out.v[k]), err);
-        for (size_t k = 0; k < q->new_inits.n; k++)
-            OQ_TRY_ALLOC(oq_graph_add_init(a, q->graph, q->new_inits.v[k]), err);
+        OQ_TRY_ALLOC(oq_graph_set_nodes(a, q->graph, q->out.v, q->out.n) &&
+                         oq_graph_add_inits(a, q->graph, q->new_inits.v, q->new_inits.n),
+                     err);
     }
     return oq_qo_fill(sh, err);
 }

@@ -164,9 +164,7 @@ static onq_code replace_in(pass *p, oq_graph *g, unsigned depth, onq_error *err)
             return oq_fail_nomem(err);
     }
     p->path.n--;
-    g->node.n = 0;
-    for (size_t i = 0; i < list.n; i++)
-        OQ_TRY_ALLOC(oq_graph_add_node(&p->sh->job.model->arena, g, list.v[i]), err);
+    OQ_TRY_ALLOC(oq_graph_set_nodes(&p->sh->job.model->arena, g, list.v, list.n), err);
     return ONQ_OK;
 }
 

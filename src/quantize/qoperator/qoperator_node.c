@@ -6,10 +6,6 @@
 
 #include "onnx/codec/schema.h"
 
-static oq_arena *keep(const oq_qo *q) {
-    return &q->sh->job.model->arena;
-}
-
 /* ---- nodes ---- */
 
 onq_code oq_qo_emit(oq_qo *q, oq_node *n, onq_error *err) {
@@ -26,7 +22,7 @@ onq_code oq_qo_emit(oq_qo *q, oq_node *n, onq_error *err) {
 }
 
 oq_node *oq_qo_copy(oq_qo *q, const oq_node *n) {
-    return oq_message_clone(keep(q), OQ_SCHEMA_node, n);
+    return oq_message_clone(oq_qo_arena(q), OQ_SCHEMA_node, n);
 }
 
 static int by_name(const void *a, const void *b) {
@@ -34,7 +30,7 @@ static int by_name(const void *a, const void *b) {
 }
 
 oq_node *oq_qo_node_new(oq_qo *q, const oq_node *n, const char *op_type, bool ms) {
-    oq_arena *a = keep(q);
+    oq_arena *a = oq_qo_arena(q);
     const oq_str name = n->name.n != 0 ? oq_fresh_node(&q->sh->names, n->name, "_quant") : OQ_S("");
     oq_node *made = name.p != NULL ? oq_node_new(a, op_type, name) : NULL;
     if (made == NULL)
@@ -44,20 +40,19 @@ oq_node *oq_qo_node_new(oq_qo *q, const oq_node *n, const char *op_type, bool ms
     oq_node_carry(made, n);
     if (ms)
         made->domain = OQ_S("com.microsoft");
-    for (size_t i = 0; i < n->attribute.n; i++)
-        if (!OQ_PUSH(a, &made->attribute, n->attribute.v[i]))
-            return NULL;
+    if (!oq_node_share_attributes(a, made, n))
+        return NULL;
     if (made->attribute.n > 1)
         qsort(made->attribute.v, made->attribute.n, sizeof(oq_attribute *), by_name);
     return made;
 }
 
 bool oq_qo_add_params(oq_qo *q, oq_node *n, const oq_qo_value *v) {
-    return oq_node_add_input(keep(q), n, v->scale) && oq_node_add_input(keep(q), n, v->zero);
+    return oq_node_add_input(oq_qo_arena(q), n, v->scale) && oq_node_add_input(oq_qo_arena(q), n, v->zero);
 }
 
 bool oq_qo_add_inputs(oq_qo *q, oq_node *n, const oq_qo_value *v) {
-    return oq_node_add_input(keep(q), n, v->q) && oq_qo_add_params(q, n, v);
+    return oq_node_add_input(oq_qo_arena(q), n, v->q) && oq_qo_add_params(q, n, v);
 }
 
 onq_code oq_qo_emit_moved(oq_qo *q, const oq_node *n, const oq_qo_value *in, const oq_qo_value *out,
@@ -79,7 +74,7 @@ bool oq_qo_has_dequantize(const oq_qo *q, const oq_qo_value *v) {
 
 onq_code oq_qo_emit_dequantize(oq_qo *q, const oq_qo_value *v, oq_str name, oq_str out,
                                onq_error *err) {
-    oq_arena *a = keep(q);
+    oq_arena *a = oq_qo_arena(q);
     const oq_str node_name = oq_fresh_node(&q->sh->names, name, "_DequantizeLinear");
     oq_node *dq = oq_node_new(a, OQ_DEQUANTIZE_LINEAR, node_name);
     if (dq == NULL || !oq_qo_add_inputs(q, dq, v) || !oq_node_add_output(a, dq, out) ||
@@ -148,7 +143,7 @@ onq_code oq_qo_leave(oq_qo *q, oq_node *n, const char *why, onq_error *err) {
 onq_code oq_qo_scales_product(oq_qo *q, const oq_node *made, const oq_str scales[2], oq_str *out,
                               onq_error *err) {
     const bool shared = made->name.n == 0;
-    const oq_str pair = oq_str_format(keep(q), "%.*s_%.*s", OQ_STR(scales[0]), OQ_STR(scales[1]));
+    const oq_str pair = oq_str_format(oq_qo_arena(q), "%.*s_%.*s", OQ_STR(scales[0]), OQ_STR(scales[1]));
     const uint32_t there = oq_map_find(&q->products, pair);
     if (shared && there != OQ_MAP_NONE) {
         *out = q->all_products.v[there];
@@ -161,12 +156,12 @@ onq_code oq_qo_scales_product(oq_qo *q, const oq_node *made, const oq_str scales
     if (shared && (!OQ_PUSH(q->arena, &q->all_products, *out) ||
                    !oq_map_put(&q->products, pair, (uint32_t)(q->all_products.n - 1))))
         return oq_fail_nomem(err);
-    return oq_qo_emit(q, oq_node_make(keep(q), "Mul", name, scales, 2, out, 1), err);
+    return oq_qo_emit(q, oq_node_make(oq_qo_arena(q), "Mul", name, scales, 2, out, 1), err);
 }
 
 onq_code oq_qo_emit_scaled(oq_qo *q, const oq_node *n, oq_node *made, const oq_qo_value *in,
                            const oq_qo_value *weight, oq_str result, onq_error *err) {
-    oq_arena *a = keep(q);
+    oq_arena *a = oq_qo_arena(q);
     int32_t type = 0;
     OQ_TRY(oq_qo_type(q, n->output.v[0], &type, err));
     if (type == 0)
@@ -206,7 +201,7 @@ onq_code oq_qo_qlinear(oq_qo *q, oq_node *n, size_t n_in, onq_error *err) {
         return oq_qo_leave(q, n, q->why, err);
     char type[64];
     snprintf(type, sizeof type, "QLinear%.*s", OQ_STR(n->op_type));
-    const char *op = oq_arena_strdup(keep(q), type, strlen(type));
+    const char *op = oq_arena_strdup(oq_qo_arena(q), type, strlen(type));
     oq_node *made = op != NULL ? oq_qo_node_new(q, n, op, true) : NULL;
     OQ_TRY_ALLOC(made != NULL, err);
     OQ_TRY(oq_qo_output(q, n, &out, err));
@@ -214,7 +209,7 @@ onq_code oq_qo_qlinear(oq_qo *q, oq_node *n, size_t n_in, onq_error *err) {
         OQ_TRY(oq_qo_input(q, n, i, &oq_qo_as_activation, &in, err));
         OQ_TRY_ALLOC(oq_qo_add_inputs(q, made, in), err);
     }
-    OQ_TRY_ALLOC(oq_qo_add_params(q, made, out) && oq_node_add_output(keep(q), made, out->q), err);
+    OQ_TRY_ALLOC(oq_qo_add_params(q, made, out) && oq_node_add_output(oq_qo_arena(q), made, out->q), err);
     return oq_qo_emit(q, made, err);
 }
 

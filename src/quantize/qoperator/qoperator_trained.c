@@ -8,10 +8,6 @@
 #include "quantize/qoperator/qo_state.h"
 #include "quantize/rules.h"
 
-static oq_arena *keep(const oq_qo *q) {
-    return &q->sh->job.model->arena;
-}
-
 /* ---- questions ---- */
 
 /* A weight that was turned for MatMul is known by the name that it had. */
@@ -80,7 +76,7 @@ static bool left_by_name(const oq_qo *q, const oq_node *n) {
 
 /* Input `slot`, which exists as float, is read as training had it: rounded. `n` is a copy. */
 static onq_code round_input(oq_qo *q, oq_node *n, size_t slot, onq_error *err) {
-    oq_arena *a = keep(q);
+    oq_arena *a = oq_qo_arena(q);
     oq_qo_value *v = NULL;
     OQ_TRY(oq_qo_input(q, n, slot, &oq_qo_as_activation, &v, err));
     const oq_str name = oq_fresh_tensor(&q->sh->names, n->input.v[slot], "_dequantized");
@@ -152,13 +148,13 @@ typedef struct conv {
 
 static onq_code emit(const conv *c, const char *op, oq_str name, const oq_str *in, size_t n_in,
                      oq_str out, onq_error *err) {
-    return oq_qo_emit(c->q, oq_node_make(keep(c->q), op, name, in, n_in, &out, 1), err);
+    return oq_qo_emit(c->q, oq_node_make(oq_qo_arena(c->q), op, name, in, n_in, &out, 1), err);
 }
 
 static onq_code emit_cast(const conv *c, oq_str name, oq_str in, oq_str out, oq_dtype type,
                           onq_error *err) {
-    oq_node *n = oq_node_make(keep(c->q), "Cast", name, &in, 1, &out, 1);
-    OQ_TRY_ALLOC(n != NULL && oq_attr_set_int(keep(c->q), n, OQ_S("to"), type), err);
+    oq_node *n = oq_node_make(oq_qo_arena(c->q), "Cast", name, &in, 1, &out, 1);
+    OQ_TRY_ALLOC(n != NULL && oq_attr_set_int(oq_qo_arena(c->q), n, OQ_S("to"), type), err);
     return oq_qo_emit(c->q, n, err);
 }
 
@@ -183,18 +179,12 @@ static onq_code emit_bias(const conv *c, oq_str *out, onq_error *err) {
 /* Adds the bias to the sums; *sums becomes the result. */
 static onq_code emit_bias_add(const conv *c, oq_str bias, oq_str *sums, onq_error *err) {
     oq_qo *q = c->q;
-    oq_arena *a = keep(q);
     const oq_str shape_name = oq_fresh_tensor(&q->sh->names, bias, "_reshape_shape");
     const oq_str reshaped = oq_fresh_tensor(&q->sh->names, c->n->output.v[0], "_reshape");
     const oq_str added = oq_fresh_tensor(&q->sh->names, c->n->output.v[0], "_bias_add");
-    int64_t *ones = OQ_NEW_ARRAY(a, int64_t, c->rank);
-    const int64_t dim = (int64_t)c->rank;
-    oq_tensor *shape =
-        shape_name.p != NULL ? oq_tensor_new(a, shape_name, OQ_INT64, &dim, 1) : NULL;
-    OQ_TRY_ALLOC(shape != NULL && reshaped.p != NULL && added.p != NULL && ones != NULL, err);
-    for (size_t i = 0; i < c->rank; i++)
-        ones[i] = i == 1 ? -1 : 1;
-    OQ_TRY(oq_tensor_set_typed_i(a, shape, ones, c->rank, err));
+    oq_tensor *shape = NULL;
+    OQ_TRY(oq_tensor_channel_shape(oq_qo_arena(q), shape_name, c->rank, &shape, err));
+    OQ_TRY_ALLOC(reshaped.p != NULL && added.p != NULL, err);
     OQ_TRY(oq_qo_add_init(q, shape, err));
     const oq_str in[2] = {bias, shape_name}, sum[2] = {*sums, reshaped};
     OQ_TRY(emit(c, "Reshape", oq_fresh_node(&q->sh->names, bias, "reshape"), in, 2, reshaped, err));
@@ -206,7 +196,7 @@ static onq_code emit_bias_add(const conv *c, oq_str bias, oq_str *sums, onq_erro
 /* ConvInteger takes one zero point, and its channels are axis 1 of the result. */
 static onq_code spread_channels(conv *c, onq_error *err) {
     oq_qo *q = c->q;
-    oq_arena *a = keep(q);
+    oq_arena *a = oq_qo_arena(q);
     const oq_qparams *p = &c->weight->weight->params;
     int64_t *dims = OQ_NEW_ARRAY(a, int64_t, c->rank);
     c->zero = oq_fresh_tensor(&q->sh->names, c->weight->zero, "_one");
@@ -225,7 +215,7 @@ static onq_code spread_channels(conv *c, onq_error *err) {
 
 static onq_code emit_conv(conv *c, onq_error *err) {
     oq_qo *q = c->q;
-    oq_arena *a = keep(q);
+    oq_arena *a = oq_qo_arena(q);
     const oq_str out = c->n->output.v[0];
     const bool has_bias = c->n->input.n > 2 && c->n->input.v[2].n != 0;
     oq_node *made = oq_qo_node_new(q, c->n, "ConvInteger", false);

@@ -16,10 +16,6 @@ static oq_arena *keep(const oq_qo_shared *sh) {
 
 /* ---- registering ---- */
 
-static const oq_tensor_override *overrides_of(const oq_qo_shared *sh, oq_str name) {
-    return sh->job.overrides != NULL ? oq_overrides_find(sh->job.overrides, name) : NULL;
-}
-
 /* What a Gemm's weight was before it was turned for MatMul, or NULL. */
 static oq_tensor *origin_of(const oq_qo_shared *sh, const oq_tensor *t) {
     for (size_t i = 0; i < sh->turned.n; i++)
@@ -146,7 +142,8 @@ onq_code oq_qo_register_weight(oq_qo *q, oq_qo *owner, oq_tensor *t, const oq_qo
                                oq_qo_value **out, onq_error *err) {
     oq_qo_shared *sh = q->sh;
     oq_tensor *origin = origin_of(sh, t);
-    const oq_tensor_override *over = overrides_of(sh, origin != NULL ? origin->name : t->name);
+    const oq_tensor_override *over =
+        oq_overrides_find(sh->job.overrides, origin != NULL ? origin->name : t->name);
     oq_qo_weight *w = OQ_NEW(sh->arena, oq_qo_weight);
     oq_qo_value *v = OQ_NEW(sh->arena, oq_qo_value);
     OQ_TRY_ALLOC(w != NULL && v != NULL, err);
