@@ -33,6 +33,7 @@ onq_code oq_gate_read(oq_job *job, bool labels, oq_targets *out, onq_error *err)
 
 /* What was measured for a target. */
 static double figure_of(const oq_target *x, const oq_score *s) {
+    assert(x->metric < OQ_METRICS);
     return s->figures[x->metric].value;
 }
 

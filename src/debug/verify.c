@@ -175,6 +175,7 @@ onq_code oq_verify_record(oq_engine *e, const oq_session_options *how, oq_source
 const char *oq_verify_text(oq_verify_end end) {
     static const char *const texts[] = {"is good", "does not load", "does not run",
                                         "gives NaN or infinity"};
+    assert((size_t)end < OQ_COUNT(texts));
     return texts[end];
 }
 
@@ -196,5 +197,6 @@ oq_verify_grade oq_verify_grade_of(double sqnr, double floor) {
 const char *oq_verify_grade_text(oq_verify_grade g) {
     static const char *const texts[] = {"poor", "fair", "good", "close to float",
                                         "the same as float"};
+    assert((size_t)g < OQ_COUNT(texts));
     return texts[g];
 }

@@ -97,6 +97,7 @@ SETTER(graph, oq_graph *, OQ_ATTR_GRAPH, g, v)
 
 /* The values are copied before the attribute is emptied: they may be its own. */
 bool oq_attr_set_ints(oq_arena *a, oq_node *n, oq_str name, const int64_t *v, size_t count) {
+    assert(v != NULL || count == 0);
     int64_t *copy = OQ_NEW_ARRAY(a, int64_t, count);
     if (copy == NULL)
         return false;

@@ -41,6 +41,7 @@ bool oq_node_add_output(oq_arena *a, oq_node *n, oq_str name) {
 
 oq_node *oq_node_make(oq_arena *a, const char *op_type, oq_str name, const oq_str *in, size_t n_in,
                       const oq_str *out, size_t n_out) {
+    assert((in != NULL || n_in == 0) && (out != NULL || n_out == 0));
     oq_node *n = oq_node_new(a, op_type, name);
     if (n == NULL)
         return NULL;

@@ -254,6 +254,7 @@ static onq_code spell_out_imports(oq_model *m, onq_error *err) {
 }
 
 onq_code oq_model_set_opset(oq_model *m, oq_str domain, int64_t version, onq_error *err) {
+    assert(version > 0);
     OQ_TRY(spell_out_imports(m, err));
     oq_opset *o = find_opset(m, domain);
     if (o == NULL)

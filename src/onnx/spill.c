@@ -13,6 +13,7 @@ onq_code oq_spill_begin(oq_spill *s, oq_model *m, onq_error *err) {
 }
 
 onq_code oq_spill_put(oq_spill *s, oq_tensor *t, const void *p, uint64_t n, onq_error *err) {
+    assert(s->model != NULL && (p != NULL || n == 0));
     static const uint8_t zeros[ALIGN];
     OQ_TRY(oq_out_write(&s->out, zeros, (ALIGN - s->out.size % ALIGN) % ALIGN, err));
     const oq_spilled row = {.tensor = t, .offset = s->out.size, .size = n};

@@ -298,6 +298,7 @@ onq_code oq_tensor_i64s(oq_model *m, oq_tensor *t, oq_arena *a, int64_t **out, s
 }
 
 oq_tensor *oq_tensor_new(oq_arena *a, oq_str name, oq_dtype dt, const int64_t *dims, size_t rank) {
+    assert(rank == 0 || dims != NULL);
     oq_tensor *t = OQ_NEW(a, oq_tensor);
     if (t == NULL)
         return NULL;

@@ -59,6 +59,7 @@ static onq_code fail_cycle(const oq_index *ix, oq_arena *scratch, const uint32_t
 }
 
 onq_code oq_topo_order(const oq_index *ix, oq_arena *scratch, uint32_t **order, onq_error *err) {
+    assert(ix->graph != NULL);
     const oq_graph *g = ix->graph;
     const size_t n = g->node.n;
     uint32_t *out = OQ_NEW_ARRAY(scratch, uint32_t, n);

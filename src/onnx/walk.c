@@ -8,6 +8,7 @@
 #include "onnx/tensor.h"
 
 oq_graph *oq_node_next_graph(const oq_node *n, oq_graph_cursor *at) {
+    assert(at->attribute <= n->attribute.n);
     for (; at->attribute < n->attribute.n; at->attribute++, at->graph = 0) {
         const oq_attribute *a = n->attribute.v[at->attribute];
         /* Slot 0 is `g`, the others are `graphs`. */

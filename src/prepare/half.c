@@ -8,6 +8,7 @@
 #include "prepare/half.h"
 
 #include "base/text/real.h"
+#include "onnx/check/check.h"
 #include "onnx/edit.h"
 #include "onnx/operators.h"
 #include "onnx/tidy.h"
@@ -367,5 +368,7 @@ onq_code oq_half_make(oq_model *m, oq_half how, oq_half_report *out, onq_error *
     OQ_TRY(oq_model_lift_constants(m, &lifted, err));
     if (how == OQ_HALF_ALL)
         OQ_TRY(take_step(m, m->proto->graph, turn_nodes, out, err));
-    return oq_walk_graphs(m->proto->graph, store_in, &s, err);
+    OQ_TRY(oq_walk_graphs(m->proto->graph, store_in, &s, err));
+    OQ_ASSERT_VALID(m);
+    return ONQ_OK;
 }

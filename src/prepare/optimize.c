@@ -15,6 +15,7 @@ static const oq_fuse_row table[] = {
 };
 
 const char *oq_fuse_what(oq_fuse_id id) {
+    assert(id < OQ_FUSE_COUNT);
     return table[id].what;
 }
 
@@ -218,6 +219,7 @@ static const oq_fuse_row rewrites[] = {
 };
 
 const char *oq_rewrite_what(oq_rewrite_id id) {
+    assert(id < OQ_REWRITE_ROW_COUNT);
     return rewrites[id].what;
 }
 

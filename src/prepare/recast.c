@@ -42,6 +42,7 @@ static uint64_t size_of(const source *s) {
  * multiples of a unit, so that more than is asked for may be made. */
 static onq_code read_bytes(const source *s, uint64_t from, uint64_t n, const uint8_t **out,
                            uint8_t **room, uint64_t *size, onq_error *err) {
+    assert(from <= size_of(s) && n <= size_of(s) - from);
     *room = NULL;
     if (s->producer == NULL) {
         *out = s->raw.p + from;
@@ -100,6 +101,7 @@ static onq_code make(const oq_producer *self, uint8_t *out, onq_error *err) {
 }
 
 onq_code oq_recast_payload(oq_model *m, oq_tensor *from, oq_tensor *to, onq_error *err) {
+    assert(from != to && oq_dtype_is_float(to->data_type.v));
     recast *r = OQ_NEW(&m->arena, recast);
     uint64_t size = 0;
     OQ_TRY_ALLOC(r != NULL, err);

@@ -4,6 +4,7 @@
  */
 #include "prepare/rotate.h"
 
+#include "onnx/check/check.h"
 #include "onnx/edit.h"
 #include "onnx/operators.h"
 #include "prepare/rotate_parts.h"
@@ -382,5 +383,7 @@ onq_code oq_rotate(oq_model *m, oq_rotated *out, onq_error *err) {
                         .n_norms = f.gains.n + f.norms.n,
                         .untied = f.copies.n > 0};
     oq_model_touch(m);
-    return apply(&f, err);
+    OQ_TRY(apply(&f, err));
+    OQ_ASSERT_VALID(m);
+    return ONQ_OK;
 }

@@ -4,6 +4,7 @@
 #include "prepare/single.h"
 
 #include "onnx/attr.h"
+#include "onnx/check/check.h"
 #include "onnx/edit.h"
 #include "onnx/names.h"
 #include "onnx/operators.h"
@@ -260,5 +261,7 @@ onq_code oq_single_make(oq_model *m, bool half_too, oq_single_report *out, onq_e
     const onq_code rc = run(&w, err);
     oq_shapes_free(w.shapes);
     oq_arena_release(&w.scratch);
+    if (rc == ONQ_OK)
+        OQ_ASSERT_VALID(m);
     return rc;
 }

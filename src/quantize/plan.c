@@ -33,16 +33,19 @@ bool oq_plan_add_scalar(oq_plan *p, oq_plan_tensor row, float scale, int32_t zer
 
 const char *oq_fate_name(oq_plan_fate fate) {
     static const char *const names[] = {"float", "quantized", "removed"};
+    assert((size_t)fate < OQ_COUNT(names));
     return names[fate];
 }
 
 const char *oq_plan_by_name(oq_plan_by by) {
     static const char *const names[] = {"rule", "choice", "samples"};
+    assert((size_t)by < OQ_COUNT(names));
     return names[by];
 }
 
 const char *oq_plan_role_name(oq_plan_role role) {
     static const char *const names[] = {"activation", "weight", "bias"};
+    assert((size_t)role < OQ_COUNT(names));
     return names[role];
 }
 

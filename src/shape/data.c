@@ -44,6 +44,7 @@ static bool count(const int64_t *dims, size_t rank, uint64_t *n) {
 }
 
 oq_data *oq_data_new(oq_infer *in, int32_t elem_type, const int64_t *dims, size_t rank) {
+    assert(rank == 0 || dims != NULL);
     uint64_t n;
     if (!count(dims, rank, &n) || n > OQ_MAX_FOLD)
         return NULL;

@@ -478,6 +478,7 @@ bool oq_r_broadcast(oq_rctx *c, const oq_vtype *const *shapes, size_t n, const o
 }
 
 oq_sdim oq_r_product(oq_rctx *c, const oq_sdim *dims, size_t from, size_t to) {
+    assert(from <= to);
     oq_sdim p = oq_sdim_num(1);
     for (size_t i = from; i < to; i++)
         p = oq_sdim_mul(c->ds, p, dims[i]);

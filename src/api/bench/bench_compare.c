@@ -157,6 +157,7 @@ static onq_code list_models(comparing *x, oq_sweep_model **out, size_t *n, onq_e
 }
 
 onq_code oq_bench_compare(oq_bench *b, onq_error *err) {
+    assert(b->n > 0 && b->v[0].session != NULL);
     comparing x = {.b = b,
                    .n_outputs = b->v[0].session->outputs.n,
                    .forced = OQ_NEW_ARRAY(&b->job->arena, size_t, b->n),

@@ -69,6 +69,7 @@ static onq_code measure(measuring *m, const onq_env *env, unsigned lanes, uint64
 
 onq_code oq_bench_flight_round(oq_bench_flight *f, oq_source *source, uint64_t runs,
                                onq_error *err) {
+    assert(f->session != NULL && runs > 0);
     measuring m = {.n_lanes = 1};
     const onq_env *env = f->session->engine->env;
     onq_code rc = ONQ_OK;

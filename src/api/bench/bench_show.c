@@ -23,6 +23,7 @@ static int compare_doubles(const void *x, const void *y) {
 
 /* The value that a part p of the sorted times does not pass; the middle of two for the median. */
 static double quantile(const contender *c, double p) {
+    assert(p >= 0 && p <= 1);
     const size_t n = c->times.n;
     if (p == 0.5 && n % 2 == 0)
         return (c->times.v[n / 2 - 1] + c->times.v[n / 2]) / 2;

@@ -118,6 +118,7 @@ static onq_code open_side(run *r, size_t i, onq_error *err) {
 }
 
 static onq_code judge(run *r, onq_error *err) {
+    assert(r->engine != NULL && r->sides[0].session == NULL);
     r->bench = (oq_bench){.job = r->job, .engine = r->engine, .v = r->sides, .n = 2};
     for (size_t i = 0; i < 2; i++)
         OQ_TRY_IN(open_side(r, i, err), err, i == 0 ? "the model" : "the model with this cache");

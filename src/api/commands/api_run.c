@@ -262,6 +262,7 @@ static void drop(showing *v) {
 }
 
 static onq_code show_sequence(void *ctx, unsigned slot, onq_error *err) {
+    assert(slot < OQ_SWEEP_SLOTS);
     running *r = ctx;
     showing *v = &r->slots[slot];
     (void)err; /* a text that had no memory fails where it is used */

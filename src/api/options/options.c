@@ -231,21 +231,30 @@ bool oq_opt_has(const onq_options *o, const char *name) {
     return find_value(o, name) != NULL;
 }
 
-#define GETTER(type, name, field)                                                                  \
+/* An option is read as what its row says that it is. The types are bits 1 << onq_option_type. */
+static const oq_opt_value *get_of(const onq_options *o, const char *name, unsigned types) {
+    const oq_opt_value *v = oq_opt_get(o, name);
+    assert(v->row == NULL || (types >> v->row->type & 1) != 0);
+    (void)types;
+    return v;
+}
+
+#define GETTER(type, name, field, types)                                                           \
     type name(const onq_options *o, const char *option) {                                          \
-        return (type)oq_opt_get(o, option)->field;                                                 \
+        return (type)get_of(o, option, types)->field;                                              \
     }
-GETTER(bool, oq_opt_is_set, is_set)
-GETTER(bool, oq_opt_is_none, is_none)
-GETTER(bool, oq_opt_flag, flag)
-GETTER(int64_t, oq_opt_int, i)
-GETTER(double, oq_opt_real, real)
-GETTER(uint64_t, oq_opt_size, size)
-GETTER(int, oq_opt_enum, i)
-GETTER(const char *, oq_opt_str, text.p)
+GETTER(bool, oq_opt_is_set, is_set, ~0u)
+GETTER(bool, oq_opt_is_none, is_none, ~0u)
+GETTER(bool, oq_opt_flag, flag, 1u << ONQ_OPT_FLAG)
+GETTER(int64_t, oq_opt_int, i, 1u << ONQ_OPT_INT)
+GETTER(double, oq_opt_real, real, 1u << ONQ_OPT_REAL | 1u << ONQ_OPT_INT)
+GETTER(uint64_t, oq_opt_size, size, 1u << ONQ_OPT_SIZE)
+GETTER(int, oq_opt_enum, i, 1u << ONQ_OPT_ENUM)
+GETTER(const char *, oq_opt_str, text.p,
+       1u << ONQ_OPT_STRING | 1u << ONQ_OPT_PATH | 1u << ONQ_OPT_ENUM)
 
 const oq_str *oq_opt_list(const onq_options *o, const char *name, size_t *n) {
-    const oq_opt_value *v = oq_opt_get(o, name);
+    const oq_opt_value *v = get_of(o, name, 1u << ONQ_OPT_LIST | 1u << ONQ_OPT_PAIRS);
     *n = v->list.n;
     return v->list.v;
 }

@@ -305,6 +305,7 @@ static void dequantize(const int32_t *q, const float *scale, const double *zero,
 
 onq_code oq_debug_unpack_some(oq_debug *d, oq_debug_weight *w, uint64_t from, uint64_t n,
                               oq_debug_unpacked *u, onq_error *err) {
+    assert(oq_debug_is_plain(w));
     const oq_dtype flt = (oq_dtype)w->flt->data_type.v;
     oq_span x = {0}, q = {0};
     OQ_TRY(oq_model_data(d->flt, w->flt, &x, err));

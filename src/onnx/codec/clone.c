@@ -54,6 +54,7 @@ static bool clone_field(oq_arena *a, const oq_field *f, void *at) {
 }
 
 void *oq_message_clone(oq_arena *arena, oq_schema_id id, const void *msg) {
+    assert(id < OQ_SCHEMA_COUNT && msg != NULL);
     const oq_schema *s = &oq_schemas[id];
     uint8_t *copy = oq_arena_alloc(arena, s->size);
     if (copy == NULL)

@@ -204,6 +204,7 @@ static void put_message(sink *to, oq_schema_id id, const void *msg) {
 }
 
 uint64_t oq_encode_size(oq_schema_id id, void *msg) {
+    assert(id < OQ_SCHEMA_COUNT && msg != NULL);
     sink to = {0};
     put_message(&to, id, msg);
     ((oq_msg *)msg)->size = to.size;

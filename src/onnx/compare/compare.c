@@ -14,6 +14,7 @@
 #define MAX_TEXT 500
 
 const char *oq_diff_name(oq_diff_kind k) {
+    assert(k < OQ_DIFF_COUNT);
     static const char *const names[OQ_DIFF_COUNT] = {
         "opset",       "input",      "output",     "node",       "attribute",
         "initializer", "value",      "function",   "training",   "node_name",

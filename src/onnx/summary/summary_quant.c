@@ -12,11 +12,13 @@
 #include "onnx/tensor.h"
 
 const char *oq_granularity_name(oq_granularity g) {
+    assert(g < OQ_GRANULARITY_COUNT);
     static const char *const names[] = {"per tensor", "per channel", "per block"};
     return names[g];
 }
 
 const char *oq_quant_mode_name(oq_quant_mode m) {
+    assert(m < OQ_MODE_COUNT);
     static const char *const names[] = {"static", "dynamic", "nbits"};
     return names[m];
 }

@@ -499,6 +499,7 @@ static onq_code upgrade_function(oq_model *m, oq_function *f, int64_t target, on
 }
 
 onq_code oq_model_upgrade(oq_model *m, int64_t target, onq_error *err) {
+    assert(target > 0);
     const oq_model_proto *p = m->proto;
     const oq_opset *o = default_opset(p->opset_import.v, p->opset_import.n);
     if (o == NULL || o->version.v >= target)

@@ -18,6 +18,7 @@ oq_channel_stats *oq_channel_stats_new(oq_arena *a, oq_str name, bool is_image, 
 }
 
 float oq_channel_most(const oq_channel_stats *s, uint64_t channel) {
+    assert(!s->skip && channel < s->n);
     return fmaxf(fabsf(s->low[channel]), fabsf(s->high[channel]));
 }
 

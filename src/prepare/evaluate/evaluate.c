@@ -70,14 +70,17 @@ bool oq_cval_of(oq_model *m, oq_tensor *t, oq_cval *v) {
 }
 
 double oq_cval_real(const oq_cval *v, size_t i) {
+    assert(i < v->n);
     return oq_raw_get_real(v->dt, v->p, i);
 }
 
 int64_t oq_cval_int(const oq_cval *v, size_t i) {
+    assert(i < v->n);
     return oq_raw_get_int(v->dt, v->p, i);
 }
 
 void oq_cval_put_real(oq_eval *c, size_t i, double x) {
+    assert(i < c->out.n);
     uint8_t *p = c->to + i * c->out.width;
     const float f = (float)x;
     uint16_t h;
@@ -101,6 +104,7 @@ void oq_cval_put_real(oq_eval *c, size_t i, double x) {
 
 /* Little-endian, as raw data is. */
 void oq_cval_put_int(oq_eval *c, size_t i, int64_t x) {
+    assert(i < c->out.n);
     for (size_t k = 0; k < c->out.width; k++)
         c->to[i * c->out.width + k] = (uint8_t)((uint64_t)x >> (8 * k));
 }

@@ -6,6 +6,7 @@
 #include "base/text/real.h"
 
 onq_code oq_fuse_begin(oq_fuse *f, onq_error *err) {
+    assert(f->g != NULL && f->names != NULL && f->shapes != NULL);
     const size_t n = f->g->node.n;
     OQ_TRY(oq_index_build(&f->ix, f->scratch, f->g, NULL, err));
     f->opset = oq_model_opset(f->m, OQ_S(""));
@@ -152,10 +153,12 @@ onq_code oq_fuse_put(oq_fuse *f, oq_tensor *t, const float *v, const int64_t *di
 /* ---- the graph ---- */
 
 void oq_fuse_keep(oq_fuse *f, uint32_t i) {
+    assert(i < f->g->node.n && !f->gone[i]);
     f->busy[i] = true;
 }
 
 void oq_fuse_drop(oq_fuse *f, uint32_t i) {
+    assert(i < f->g->node.n && !f->gone[i]);
     f->busy[i] = f->gone[i] = true;
 }
 
@@ -177,6 +180,7 @@ onq_code oq_fuse_rename(oq_fuse *f, oq_str from, oq_str to, onq_error *err) {
 }
 
 onq_code oq_fuse_bypass(oq_fuse *f, uint32_t i, size_t slot, bool *done, onq_error *err) {
+    assert(oq_fuse_free(f, i));
     oq_node *n = oq_fuse_node(f, i);
     const oq_str in = n->input.v[slot], out = n->output.v[0];
     const oq_value *vo = oq_index_find(&f->ix, out), *vi = oq_index_find(&f->ix, in);

@@ -79,6 +79,7 @@ static oq_str output_of(const oq_fuse *f, uint32_t i) {
 /* ---- Gelu ---- */
 
 static bool finish(oq_fuse *f, oq_pattern *p, const uint32_t *nodes, size_t n, oq_str input) {
+    assert(n > 0 && n <= OQ_COUNT(p->nodes));
     for (size_t i = 0; i < n; i++)
         p->nodes[i] = nodes[i];
     p->n = n;

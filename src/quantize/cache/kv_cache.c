@@ -3,6 +3,7 @@
  */
 #include "quantize/cache/kv_cache.h"
 
+#include "onnx/check/check.h"
 #include "onnx/edit.h"
 #include "onnx/operators.h"
 
@@ -387,5 +388,6 @@ onq_code oq_kv_write(oq_model *m, const oq_kv_caches *c, const oq_kv_how *how, o
         OQ_TRY(write_layer(m, &names, n, &c->v[at++], how, err));
     }
     OQ_TRY(oq_model_raise_ir(m, 4, err)); /* constants that are not inputs */
+    OQ_ASSERT_VALID(m);
     return ONQ_OK;
 }

@@ -3,6 +3,7 @@
  */
 #include "quantize/convert/convert.h"
 
+#include "onnx/check/check.h"
 #include "onnx/tidy.h"
 #include "quantize/convert/cv.h"
 #include "quantize/ort/result_opset.h"
@@ -186,5 +187,7 @@ onq_code oq_convert_run(oq_convert_job *job, onq_error *err) {
     oq_map_init(&cv.dead, &cv.scratch);
     const onq_code rc = run(&cv, err);
     oq_arena_release(&cv.scratch);
+    if (rc == ONQ_OK)
+        OQ_ASSERT_VALID(job->model);
     return rc;
 }

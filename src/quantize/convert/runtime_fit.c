@@ -8,6 +8,7 @@
 #include "quantize/convert/runtime_fit.h"
 
 #include "onnx/attr.h"
+#include "onnx/check/check.h"
 #include "onnx/graph.h"
 #include "onnx/operators.h"
 #include "quantize/convert/convert.h"
@@ -270,6 +271,7 @@ onq_code oq_runtime_fit(oq_model *m, const oq_runtime *r, oq_runtime_fitted *out
         m->proto->ir_version.v = r->ir;
     out->opset = oq_model_opset(m, OQ_S(""));
     out->ir = m->proto->ir_version.v;
+    OQ_ASSERT_VALID(m);
     return ONQ_OK;
 }
 

@@ -230,6 +230,7 @@ static onq_code make(const oq_producer *self, uint8_t *out, onq_error *err) {
 }
 
 onq_code oq_cv_turn_payload(oq_model *m, oq_tensor *t, const oq_cv_turn *turn, onq_error *err) {
+    assert(turn->rows > 0 && turn->width >= turn->cols);
     turned *d = OQ_NEW(&m->arena, turned);
     uint64_t size = 0;
     OQ_TRY_ALLOC(d != NULL, err);

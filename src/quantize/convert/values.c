@@ -59,6 +59,7 @@ static void cut_line(run *r) {
 
 /* The stretch that begins with element `at`, at most `most` long. */
 static run next_run(const oq_cv_values *v, uint64_t at, size_t most) {
+    assert(v->inner > 0 && v->along > 0 && v->block > 0);
     const uint64_t i = at % v->inner, k = at / v->inner % v->along, o = at / v->inner / v->along;
     const uint64_t b = v->groups != NULL ? v->groups[k] : k / v->block;
     run r = {.first = o * v->per_outer + b * v->per_along,

@@ -12,6 +12,7 @@
 const char *oq_unit_kind_name(oq_unit_kind kind) {
     static const char *const names[OQ_UNIT_KINDS] = {"dense",  "grouped",   "depthwise",
                                                      "pooled", "attention", "transpose"};
+    assert((size_t)kind < OQ_COUNT(names));
     return names[kind];
 }
 

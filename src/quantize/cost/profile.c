@@ -30,6 +30,7 @@ typedef struct profiling {
 const char *oq_compute_name(oq_compute c) {
     static const char *const names[] = {"float",       "integer (QDQ)", "integer",
                                         "weight-only", "conversion",    "no floats"};
+    assert((size_t)c < OQ_COUNT(names));
     return names[c];
 }
 

@@ -148,6 +148,7 @@ struct oq_qdq {
 };
 
 static inline oq_qdq_tensor *oq_qdq_at(const oq_qdq *q, uint32_t tensor) {
+    assert(tensor < q->tensors.n);
     return q->tensors.v[tensor];
 }
 

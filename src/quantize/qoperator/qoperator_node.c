@@ -74,6 +74,7 @@ bool oq_qo_has_dequantize(const oq_qo *q, const oq_qo_value *v) {
 
 onq_code oq_qo_emit_dequantize(oq_qo *q, const oq_qo_value *v, oq_str name, oq_str out,
                                onq_error *err) {
+    assert(oq_qo_has_dequantize(q, v));
     oq_arena *a = oq_qo_arena(q);
     const oq_str node_name = oq_fresh_node(&q->sh->names, name, "_DequantizeLinear");
     oq_node *dq = oq_node_new(a, OQ_DEQUANTIZE_LINEAR, node_name);

@@ -436,6 +436,7 @@ static onq_code new_value(oq_qo *q, oq_str name, const char *suffix, oq_qo_value
 }
 
 onq_code oq_qo_output(oq_qo *q, const oq_node *n, oq_qo_value **out, onq_error *err) {
+    assert(oq_qo_has_params(q, n->output.v[0]));
     OQ_TRY(new_value(q, n->output.v[0], "_quantized", out, err));
     OQ_TRY(activation_params(q, *out, err));
     OQ_TRY(plan_value(q, *out, (oq_str){0}, err));
@@ -455,6 +456,7 @@ onq_code oq_qo_output_fixed(oq_qo *q, const oq_node *n, float scale, int32_t zer
 
 onq_code oq_qo_output_like(oq_qo *q, oq_str name, const char *suffix, const oq_qo_value *like,
                            oq_qo_value **out, onq_error *err) {
+    assert(like->scale.p != NULL && like->zero.p != NULL);
     OQ_TRY(new_value(q, name, suffix, out, err));
     oq_qo_value *v = *out;
     v->scale = like->scale;

@@ -308,6 +308,7 @@ static onq_code repeat_each(oq_arena *a, float **v, size_t *n, uint64_t repeat, 
 /* The values of a bias and the scale of its node's input. */
 static onq_code bias_numbers(const oq_qo_shared *sh, const oq_qo_bias *b, oq_reals *bias,
                              float *input_scale, onq_error *err) {
+    assert(b->repeat > 0 && b->factor != 0.0f);
     float *v = NULL;
     size_t n = 0;
     OQ_TRY(oq_tensor_floats(sh->job.model, b->init, sh->arena, &v, &n, err));
@@ -535,6 +536,7 @@ bool oq_qo_is_turned(const oq_qo_value *v) {
 }
 
 void oq_qo_move_last(oq_qo *q, const oq_qo_value *v) {
+    assert(v->weight != NULL);
     for (oq_qo *at = q; at != NULL; at = at->parent) {
         for (size_t i = at->new_inits.n; i > 0; i--) {
             oq_tensor *t = at->new_inits.v[i - 1];
