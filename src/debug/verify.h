@@ -49,7 +49,7 @@ onq_code oq_verify(oq_engine *e, const oq_session_options *how, const oq_record 
 onq_code oq_verify_record(oq_engine *e, const oq_session_options *how, oq_source *source,
                           oq_record *r, onq_error *err);
 
-/* The sweep fills the record, which stands behind it as its `ctx`. */
+/* The sweep fills the record, which becomes its `ctx`. */
 void oq_verify_fill(oq_sweep *s, oq_record *r);
 
 /* "does not load", "does not run", ... */
