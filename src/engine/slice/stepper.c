@@ -7,10 +7,15 @@
 #include "engine/slice/stepper.h"
 
 #include "onnx/operators.h"
+#include "onnx/tensor.h"
+
+#define AT_ONCE ((uint64_t)64 << 20)
 
 struct oq_stepper {
     oq_stepper_options o;
     oq_slicer *slicer;
+    oq_numbers way; /* nodes to halt at where stops are far apart, by place */
+    size_t passed;  /* of these */
 };
 
 /* One call of oq_stepper_go. */
@@ -72,16 +77,12 @@ static bool has(const oq_numbers *list, uint32_t value) {
     return false;
 }
 
-static onq_code make_step(const oq_stepper *st, size_t stop, const oq_str *names, size_t n_names,
-                          step *p, onq_error *err) {
+static onq_code make_step(const oq_stepper *st, size_t stop, step *p, onq_error *err) {
     oq_numbers gives = {0};
-    p->shown = OQ_NEW_ARRAY(&p->arena, oq_datum, n_names + 1);
+    p->shown = OQ_NEW_ARRAY(&p->arena, oq_datum, p->wanted.n + 1);
     OQ_TRY_ALLOC(p->shown != NULL, err);
-    for (size_t i = 0; i < n_names; i++) {
-        const uint32_t v = oq_slicer_value(p->s, names[i]);
-        assert(v != OQ_NO_VALUE);
-        OQ_TRY_ALLOC(OQ_PUSH(&p->arena, &p->wanted, v) && OQ_PUSH(&p->arena, &gives, v), err);
-    }
+    for (size_t i = 0; i < p->wanted.n; i++)
+        OQ_TRY_ALLOC(OQ_PUSH(&p->arena, &gives, p->wanted.v[i]), err);
     OQ_TRY(find_kept(st, stop, p, err));
     for (size_t i = 0; i < p->more.n; i++)
         if (!has(&p->wanted, p->more.v[i]) && !OQ_PUSH(&p->arena, &gives, p->more.v[i]))
@@ -99,7 +100,8 @@ static onq_code run_sample(step *p, size_t sample, onq_error *err) {
         assert(d != NULL);
         p->shown[i] = *d;
     }
-    OQ_TRY(p->fn(p->ctx, sample, p->shown, err));
+    if (p->fn != NULL)
+        OQ_TRY(p->fn(p->ctx, sample, p->shown, err));
     for (size_t i = 0; i < p->more.n; i++)
         OQ_TRY(oq_slicer_keep(p->s, p->more.v[i], sample, oq_slice_given(&p->slice, p->more.v[i]),
                               err));
@@ -122,17 +124,93 @@ static onq_code run_samples(const oq_stepper *st, step *p, onq_error *err) {
     return ONQ_OK;
 }
 
+static onq_code go(oq_stepper *st, size_t stop, step *p, onq_error *err) {
+    onq_code rc = make_step(st, stop, p, err);
+    if (rc == ONQ_OK)
+        rc = run_samples(st, p, err);
+    oq_slice_close(&p->slice);
+    return rc;
+}
+
+/* What the node reads, and samples change. */
+static onq_code go_to_node(oq_stepper *st, size_t stop, uint32_t node, onq_error *err) {
+    oq_slicer *s = st->slicer;
+    step p = {.s = s};
+    oq_arena_init(&p.arena, &s->env->alloc);
+    onq_code rc = ONQ_OK;
+    for (size_t i = 0; i < s->reads[node].n && rc == ONQ_OK; i++) {
+        const uint32_t v = s->reads[node].v[i], from = s->ix.values.v[v].producer;
+        if (from != OQ_NO_NODE && s->varies[from] && !OQ_PUSH(&p.arena, &p.wanted, v))
+            rc = oq_fail_nomem(err);
+    }
+    if (rc == ONQ_OK)
+        rc = go(st, stop, &p, err);
+    oq_arena_release(&p.arena);
+    return rc;
+}
+
+/* To the nodes of the way that come before this stop and all later ones. */
+static onq_code go_on(oq_stepper *st, size_t stop, onq_error *err) {
+    const uint32_t *place = st->slicer->place;
+    uint32_t first = UINT32_MAX;
+    for (size_t k = stop; k < st->o.n_stops; k++)
+        if (place[st->o.stops[k]] < first)
+            first = place[st->o.stops[k]];
+    for (; st->passed < st->way.n && place[st->way.v[st->passed]] < first; st->passed++)
+        OQ_TRY(go_to_node(st, stop, st->way.v[st->passed], err));
+    return ONQ_OK;
+}
+
 onq_code oq_stepper_go(oq_stepper *st, size_t stop, const oq_str *names, size_t n_names,
                        oq_step_fn fn, void *ctx, onq_error *err) {
     assert(stop < st->o.n_stops);
+    OQ_TRY(go_on(st, stop, err));
     step p = {.s = st->slicer, .fn = fn, .ctx = ctx};
     oq_arena_init(&p.arena, &st->slicer->env->alloc);
-    onq_code rc = make_step(st, stop, names, n_names, &p, err);
+    onq_code rc = ONQ_OK;
+    for (size_t i = 0; i < n_names && rc == ONQ_OK; i++) {
+        const uint32_t v = oq_slicer_value(p.s, names[i]);
+        assert(v != OQ_NO_VALUE);
+        if (!OQ_PUSH(&p.arena, &p.wanted, v))
+            rc = oq_fail_nomem(err);
+    }
     if (rc == ONQ_OK)
-        rc = run_samples(st, &p, err);
-    oq_slice_close(&p.slice);
+        rc = go(st, stop, &p, err);
     oq_arena_release(&p.arena);
     return rc;
+}
+
+/* ---- the way ---- */
+
+static uint64_t constants_of(const oq_slicer *s, uint32_t node) {
+    uint64_t sum = 0;
+    for (size_t i = 0; i < s->reads[node].n; i++) {
+        const oq_tensor *t = s->ix.values.v[s->reads[node].v[i]].init;
+        uint64_t bytes = 0;
+        if (t != NULL && oq_tensor_bytes(t, &bytes, NULL) == ONQ_OK)
+            sum += bytes;
+    }
+    return sum;
+}
+
+/* A node to halt at wherever the constants since the last one, or the last stop, are enough. */
+static onq_code find_way(oq_stepper *st, const bool *needed, onq_error *err) {
+    oq_slicer *s = st->slicer;
+    const uint64_t most = st->o.at_once > 0 ? st->o.at_once : AT_ONCE;
+    uint64_t sum = 0;
+    bool *is_stop = OQ_NEW_ARRAY(&s->arena, bool, s->n_nodes + 1);
+    OQ_TRY_ALLOC(is_stop != NULL, err);
+    for (size_t k = 0; k < st->o.n_stops; k++)
+        is_stop[st->o.stops[k]] = true;
+    for (uint32_t p = 0; p < s->n_nodes; p++) {
+        const uint32_t node = s->order[p];
+        const uint64_t own = needed[node] ? constants_of(s, node) : 0;
+        const bool halts = s->varies[node] && needed[node] && sum > 0 && sum + own > most;
+        if (halts && !is_stop[node] && !OQ_PUSH(&s->arena, &st->way, node))
+            return oq_fail_nomem(err);
+        sum = is_stop[node] || halts ? own : sum + own;
+    }
+    return ONQ_OK;
 }
 
 /* ---- the whole ---- */
@@ -148,6 +226,7 @@ static onq_code load(oq_stepper *st, oq_source *source, onq_error *err) {
     const bool *none = oq_slicer_at_hand(s, OQ_EVERY_PLACE, &s->arena);
     OQ_TRY_ALLOC(none != NULL, err);
     OQ_TRY(find_needed(st, 0, none, &s->arena, &needed, err));
+    OQ_TRY(find_way(st, needed.nodes, err));
     OQ_TRY(oq_source_measure(source, err)); /* a stream does not say how many it has */
     OQ_TRY(oq_slicer_load(s, source, oq_source_count(source), st->o.memory, needed.values, err));
     return s->n_samples > 0

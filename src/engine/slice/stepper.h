@@ -14,6 +14,9 @@
  *         OQ_GO(oq_stepper_go(s, k, &tensor, 1, look, ctx, err)); ... change initializers of stop k
  *     oq_stepper_free(s);
  *
+ * Between two stops may lie most of a large model. Such a way is gone in several sessions, each with
+ * constants of about `at_once` bytes.
+ *
  * DequantizeLinear is computed again in each slice that reads its result: what is kept is 8 bits
  * wide where the model is. Initializers of nodes that no stop before has passed may change between
  * two calls, the graph may not.
@@ -26,7 +29,8 @@ typedef struct oq_stepper_options {
     oq_slicer_options slice;
     const uint32_t *stops; /* nodes of its graph, each after those it depends on; borrowed */
     size_t n_stops;
-    uint64_t memory; /* bytes of tensors that may be kept: samples that pass it are let go */
+    uint64_t memory;  /* bytes of tensors that may be kept: samples that pass it are let go */
+    uint64_t at_once; /* bytes of constants that a session should have; 0: 64 MiB */
 } oq_stepper_options;
 
 typedef struct oq_stepper oq_stepper;

@@ -320,6 +320,36 @@ static void stops_cost_what_lies_between(void **state) {
     close_fixture(&f);
 }
 
+/* A stop that is far away: several sessions, each with a few of the layers, and the same values. */
+static void a_long_way_is_gone_in_parts(void **state) {
+    (void)state;
+    const uint32_t last = 4 * LAYERS - 3; /* the product of the last layer */
+    for (uint64_t at_once = 6; at_once <= 1000; at_once = at_once < 12 ? 12 : at_once * 90) {
+        fixture f;
+        onq_error err = ONQ_ERROR_INIT;
+        float want[SAMPLES][WIDE];
+        looking l = {0};
+        const oq_str name = OQ_S("t11");
+        assert_ok(open_fixture(&f, NULL, &err), err);
+        run_whole(&f, "t11", want);
+        const long sessions = f.engine.n_sessions, nodes = f.engine.n_nodes;
+        const oq_stepper_options o = {.slice = options_of(&f),
+                                      .stops = &last,
+                                      .n_stops = 1,
+                                      .memory = UINT64_MAX,
+                                      .at_once = at_once};
+        assert_ok(oq_stepper_new(&o, f.source, &f.stepper, &err), err);
+        assert_ok(oq_stepper_go(f.stepper, 0, &name, 1, look, &l, &err), err);
+        assert_int_equal(l.n, SAMPLES);
+        assert_memory_equal(l.seen, want, sizeof want);
+        const long opened = f.engine.n_sessions - sessions;
+        assert_true(at_once > 100 ? opened == 1 : at_once > 6 ? opened >= 3 : opened >= 5);
+        assert_in_range(f.engine.n_nodes - nodes, SAMPLES * 4 * 11, SAMPLES * 5 * 11);
+        assert_int_equal(f.engine.n_open, 0);
+        close_fixture(&f);
+    }
+}
+
 static void little_memory_lets_samples_go(void **state) {
     (void)state;
     fixture f;
@@ -561,6 +591,7 @@ int main(void) {
                                        cmocka_unit_test(constants_come_before_their_readers),
                                        cmocka_unit_test(stops_see_the_changes_before_them),
                                        cmocka_unit_test(stops_cost_what_lies_between),
+                                       cmocka_unit_test(a_long_way_is_gone_in_parts),
                                        cmocka_unit_test(little_memory_lets_samples_go),
                                        cmocka_unit_test(failed_run_comes_back),
                                        cmocka_unit_test(change_runs_from_cut_to_cut),
