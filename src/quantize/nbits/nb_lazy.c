@@ -96,6 +96,7 @@ static onq_code make_part(const oq_producer *self, uint8_t *out, onq_error *err)
     const unsigned mine = (unsigned)(p - z->parts);
     if (z->file.p != NULL) {
         memcpy(out, p->producer.ready, self->size);
+        oq_file_drop(&z->file, 0, z->file.size); /* no more than one weight's pages stay */
         return ONQ_OK;
     }
     pthread_mutex_lock(&z->lock);
