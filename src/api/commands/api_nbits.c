@@ -584,6 +584,8 @@ static onq_code run_steps(run *r, onq_code (*options)(run *r, onq_error *err), o
     OQ_TRY(report_names(r, err));
     if (!r->config.bnb4 && r->q.run.given == NULL) {
         OQ_TRY(mix(r, err));
+        if (r->config.all_weights)
+            OQ_TRY(oq_nb_tie(&r->config, r->q.model->proto->graph, err));
         OQ_TRY(spend(r, err));
     }
     OQ_TRY(oq_quant_make(&r->q, err));

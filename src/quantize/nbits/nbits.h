@@ -162,6 +162,9 @@ onq_code oq_nb_spend(const oq_nb_job *job, oq_nb_budget *b, onq_error *err);
  * the configuration that it does not have yet; *n says how many. */
 typedef enum oq_nb_mixed { OQ_NB_MIXED_NONE, OQ_NB_MIXED_LAST, OQ_NB_MIXED_LAYERS } oq_nb_mixed;
 onq_code oq_nb_mix(oq_nb_config *c, oq_nb_mixed how, const oq_graph *g, size_t *n, onq_error *err);
+/* A table that is looked up in and, after a Transpose, is the weight of a product is stored once
+ * where both are quantized alike: if only one of the two nodes has settings, both get these. */
+onq_code oq_nb_tie(oq_nb_config *c, const oq_graph *g, onq_error *err);
 /* The number of the layer that a node belongs to, by its name or that of its weight; -1: none. */
 int64_t oq_nb_layer_of(oq_str node, oq_str weight);
 

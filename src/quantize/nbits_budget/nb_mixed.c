@@ -77,41 +77,19 @@ static bool is_product(const oq_node *n) {
     return oq_str_is(n->op_type, "MatMul") && n->input.n >= 2 && n->output.n == 1 && n->name.n > 0;
 }
 
-static onq_code add_node(oq_nb_config *c, oq_str name, onq_error *err) {
-    oq_nb_node node = {.name = name, .used = true, .how = c->how};
-    node.how.bits = 8;
+static onq_code add_node(oq_nb_config *c, oq_str name, const oq_nb_how *how, onq_error *err) {
+    const oq_nb_node node = {.name = name, .used = true, .how = *how};
     return oq_map_put(&c->node_map, node.name, (uint32_t)c->nodes.n) &&
                    OQ_PUSH(c->lists->arena, &c->nodes, node)
                ? ONQ_OK
                : oq_fail_nomem(err);
 }
 
-/* The table that a Transpose turns into the weight of the node, or the weight itself. */
-static oq_str table_of(const oq_graph *g, const oq_node *n) {
-    for (size_t i = 0; i < g->node.n; i++) {
-        const oq_node *t = g->node.v[i];
-        if (oq_str_is(t->op_type, "Transpose") && t->input.n == 1 && t->output.n == 1 &&
-            oq_str_eq(t->output.v[0], n->input.v[1]))
-            return t->input.v[0];
-    }
-    return n->input.v[1];
-}
-
-/* A table that is looked up in and is the last layer too is stored once: both get its bits. */
-static onq_code mix_tied(oq_nb_config *c, const oq_graph *g, const oq_node *last, onq_error *err) {
-    const oq_str table = table_of(g, last);
-    for (size_t i = 0; i < g->node.n; i++) {
-        const oq_node *n = g->node.v[i];
-        if (oq_str_is(n->op_type, "Gather") && n->input.n > 1 && n->name.n > 0 &&
-            oq_str_eq(n->input.v[0], table) && !oq_map_has(&c->node_map, n->name))
-            OQ_TRY(add_node(c, n->name, err));
-    }
-    return ONQ_OK;
-}
-
 onq_code oq_nb_mix(oq_nb_config *c, oq_nb_mixed how, const oq_graph *g, size_t *count,
                    onq_error *err) {
+    oq_nb_how eight = c->how;
     int64_t layers = 0;
+    eight.bits = 8;
     *count = 0;
     for (size_t i = 0; i < g->node.n; i++)
         if (is_product(g->node.v[i]) && layer_of_node(g->node.v[i]) >= layers)
@@ -125,10 +103,45 @@ onq_code oq_nb_mix(oq_nb_config *c, oq_nb_mixed how, const oq_graph *g, size_t *
                                             is_sensitive(n) && gets_more(layer, layers));
         if (!more)
             continue;
-        OQ_TRY(add_node(c, n->name, err));
-        if (is_last(g, n) && c->all_weights)
-            OQ_TRY(mix_tied(c, g, n, err));
+        OQ_TRY(add_node(c, n->name, &eight, err));
         (*count)++;
+    }
+    return ONQ_OK;
+}
+
+/* ---- tied tables ---- */
+
+static bool is_turned(const oq_graph *g, oq_str table, oq_str weight) {
+    for (size_t i = 0; i < g->node.n; i++) {
+        const oq_node *t = g->node.v[i];
+        if (oq_str_is(t->op_type, "Transpose") && t->input.n == 1 && t->output.n == 1 &&
+            oq_str_eq(t->input.v[0], table) && oq_str_eq(t->output.v[0], weight))
+            return true;
+    }
+    return false;
+}
+
+/* The one of both that has settings gives them to the other. */
+static onq_code share_how(oq_nb_config *c, oq_str a, oq_str b, onq_error *err) {
+    const uint32_t has_a = oq_map_find(&c->node_map, a), has_b = oq_map_find(&c->node_map, b);
+    if ((has_a == OQ_MAP_NONE) == (has_b == OQ_MAP_NONE))
+        return ONQ_OK;
+    const oq_nb_how how = c->nodes.v[has_a != OQ_MAP_NONE ? has_a : has_b].how;
+    return how.leave ? ONQ_OK : add_node(c, has_a != OQ_MAP_NONE ? b : a, &how, err);
+}
+
+onq_code oq_nb_tie(oq_nb_config *c, const oq_graph *g, onq_error *err) {
+    for (size_t i = 0; c->nodes.n > 0 && i < g->node.n; i++) {
+        const oq_node *n = g->node.v[i];
+        if (!oq_str_is(n->op_type, "Gather") || n->input.n != 2 || n->name.n == 0)
+            continue;
+        for (size_t k = 0; k < g->node.n; k++) {
+            const oq_node *p = g->node.v[k];
+            if (is_product(p) && (oq_map_has(&c->node_map, n->name) ||
+                                  oq_map_has(&c->node_map, p->name)) &&
+                is_turned(g, n->input.v[0], p->input.v[1]))
+                OQ_TRY(share_how(c, n->name, p->name, err));
+        }
     }
     return ONQ_OK;
 }
