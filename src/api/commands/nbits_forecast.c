@@ -18,7 +18,7 @@ typedef struct sizes {
     size *v;
     size_t n, cap;
     uint64_t weights;
-    bool fours, others; /* bits of the weights: 4, and 2 or 8 */
+    uint64_t others; /* weights of 2 or 8 bits */
 } sizes;
 
 static onq_code find_sizes(oq_arena *a, const oq_nb_made *made, sizes *out, onq_error *err) {
@@ -33,8 +33,7 @@ static onq_code find_sizes(oq_arena *a, const oq_nb_made *made, sizes *out, onq_
             return oq_fail_nomem(err);
         out->v[at].weights += t->batch * t->k * t->n;
         out->weights += t->batch * t->k * t->n;
-        out->fours |= t->wide == 4;
-        out->others |= t->wide != 4;
+        out->others += t->wide != 4 ? t->batch * t->k * t->n : 0;
     }
     return ONQ_OK;
 }
@@ -53,10 +52,14 @@ static bool take_largest(sizes *s, size *out) {
     return true;
 }
 
+static bool has_slow_zeros(const oq_nb_config *c) {
+    return c->how.method->real_zero && !oq_nb_takes_sums(c, &c->how);
+}
+
 static const char *advice(const oq_nb_config *c) {
     if (c->bnb4 || c->qdq)
         return "";
-    if (c->how.method->real_zero && !oq_nb_takes_sums(c, &c->how))
+    if (has_slow_zeros(c))
         return "; --form sums --accuracy_level 4 writes them for a fast kernel";
     return c->how.accuracy_level != 4 ? "; --accuracy_level 4 computes in int8, which is faster"
                                       : "";
@@ -109,21 +112,25 @@ static onq_code measure(oq_quant *q, const oq_nb_config *c, sizes *all, onq_erro
 
 /* ---- from a table ---- */
 
+/* True if what there is to say is about weights of 2 and 8 bits. */
+static bool is_of_others(const oq_nb_config *c, const sizes *all) {
+    return !has_slow_zeros(c) && all->others > 0 && c->how.accuracy_level != 4;
+}
+
 /* Measured with onnxruntime 1.31.1 on x86 processors with AVX-512 VNNI, one thread, blocks of 32:
  * single products from 384 x 384 to 4096 x 4096 that stay in the caches, and a decoder of 135
  * million weights, whose decoding reads all of them for each token. */
 static const char *known(const oq_nb_config *c, const sizes *all) {
     const bool cached = all->weights < CACHE, fast = c->how.accuracy_level == 4;
-    const bool slow_zeros = c->how.method->real_zero && !oq_nb_takes_sums(c, &c->how);
     if (all->n == 0 || c->qdq || c->bnb4)
         return NULL;
-    if (slow_zeros)
+    if (has_slow_zeros(c))
         return cached ? "MatMulNBits unpacks weights whose zero points are not integers on every "
                         "run, which took 20 to 200 times as long as float with 1 row"
                       : "MatMulNBits unpacks weights whose zero points are not integers on every "
                         "run: a decoder took 8 times as long as float to decode, 1.8 times for "
                         "the prefill";
-    if (all->others && !fast)
+    if (is_of_others(c, all))
         return cached ? "MatMulNBits unpacks weights of 2 and 8 bits on every run, which took 20 "
                         "to 200 times as long as float with 1 row and 2 to 7 times with 128"
                       : "MatMulNBits unpacks weights of 2 and 8 bits on every run: a decoder took "
@@ -143,7 +150,12 @@ onq_code oq_nb_forecast(oq_quant *q, const oq_nb_config *c, const oq_nb_made *ma
     if (oq_opt_flag(q->job->opts, "verify") && q->engine != NULL)
         return measure(q, c, &all, err);
     const char *text = known(c, &all);
-    if (text != NULL)
-        oq_buf_addf(&q->job->text, "speed: %s%s (--verify times it here)\n", text, advice(c));
+    if (text == NULL)
+        return ONQ_OK;
+    oq_buf_addf(&q->job->text, "speed: %s", text);
+    if (is_of_others(c, &all) && all.others < all.weights)
+        oq_buf_addf(&q->job->text, "; here %.0f %% of the weights are such",
+                    100 * (double)all.others / (double)all.weights);
+    oq_buf_addf(&q->job->text, "%s (--verify times it here)\n", advice(c));
     return ONQ_OK;
 }
