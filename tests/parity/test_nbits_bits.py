@@ -305,20 +305,64 @@ def test_level_auto(tmp_path):
     assert told["sqnr_0"] > 10 and told["sqnr_4"] > 10 and loads(out) is None
 
 
-def test_tied_table_once(tmp_path):
-    """--mixed last: a table that is looked up in and is the last layer is stored once, with 8 bits."""
+def tied(path):
+    """A table that is looked up in and, after a Transpose, is the last layer; and a layer between."""
     rng = np.random.default_rng(3)
     inits = [numpy_helper.from_array(rng.standard_normal(s).astype(np.float32), n) for n, s in (("table", (64, 32)), ("w", (32, 32)))]
     nodes = [helper.make_node("Gather", ["table", "ids"], ["x"], "embed"), helper.make_node("MatMul", ["x", "w"], ["h"], "mm"),
              helper.make_node("Transpose", ["table"], ["t"], "turn", perm=[1, 0]), helper.make_node("MatMul", ["h", "t"], ["y"], "lm_head")]
     graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("ids", TensorProto.INT64, ["n"])],
                               [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 64])], inits)
-    path, out = tmp_path / "m.onnx", tmp_path / "out.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), path)
-    done = onq("nbits", "-i", path, "-o", out, "--op_types_to_quantize", "MatMul,Gather", "--all_weights", "--mixed", "last")
+
+
+def tables(path):
+    """Integers that were made of the table."""
+    return [t.name for t in onnx.load(path).graph.initializer if t.name in ("table_Q4", "table_Q8")]
+
+
+@pytest.mark.parametrize("node", [None, "lm_head", "embed"])
+def test_tied_table_once(tmp_path, node):
+    """--mixed last, or settings of one of the two nodes: the table is stored once, with 8 bits."""
+    path, out, config = tmp_path / "m.onnx", tmp_path / "out.onnx", tmp_path / "c.json"
+    tied(path)
+    config.write_text(json.dumps({node: {"bits": 8}}))
+    more = ["--mixed", "last"] if node is None else ["--node_config", config]
+    done = onq("nbits", "-i", path, "-o", out, "--op_types_to_quantize", "MatMul,Gather", "--all_weights", *more)
     assert done.returncode == 0 and loads(out) is None, done.stderr
-    assert [t.name for t in onnx.load(out).graph.initializer if t.name.startswith("table_Q")].count("table_Q8") == 1
-    assert not any("Q4" in t.name and "table" in t.name for t in onnx.load(out).graph.initializer)
+    assert tables(out) == ["table_Q8"]
+
+
+def test_tied_table_with_settings_of_both(tmp_path):
+    """Who gives both nodes settings gets what both say; a last layer that stays float does not hold the table."""
+    path, out, config = tmp_path / "m.onnx", tmp_path / "out.onnx", tmp_path / "c.json"
+    tied(path)
+    for how, names in (({"lm_head": {"bits": 8}, "embed": {"bits": 4}}, {"table_Q4", "table_Q8"}), ({"lm_head": "fp32"}, {"table_Q4"})):
+        config.write_text(json.dumps(how))
+        done = onq("nbits", "-i", path, "-o", out, "--op_types_to_quantize", "MatMul,Gather", "--all_weights", "--node_config", config)
+        assert done.returncode == 0 and loads(out) is None, done.stderr
+        assert set(tables(out)) == names
+
+
+def test_weights_that_were_in_few_bits_before_count(tmp_path):
+    """The share of weights in few bits is that of the file, not of this run; the scales that were made before are float."""
+    path, half, out = tmp_path / "m.onnx", tmp_path / "half.onnx", tmp_path / "out.onnx"
+    tied(path)
+    assert onq("nbits", "-i", path, "-o", half, "--block_size", "16").returncode == 0
+    assert "in few bits: 33.3 % of the weights" in onq("nbits", "-i", path, "-o", half).stdout
+    again = onq("nbits", "-i", half, "-o", out, "--op_types_to_quantize", "MatMul,Gather", "--all_weights")
+    assert again.returncode == 0 and float(again.stdout.split("in few bits: ")[1].split(" %")[0]) > 95, again.stdout
+    last = onq("nbits", "-i", out, "-o", tmp_path / "same.onnx")
+    assert float(last.stdout.split("in few bits: ")[1].split(" %")[0]) > 90, last.stdout
+
+
+def test_speed_of_a_mix(tmp_path):
+    """Where a part of the weights has 8 bits, the hint says how many."""
+    path, out = tmp_path / "m.onnx", tmp_path / "out.onnx"
+    onnx.save(chain(), path)
+    (tmp_path / "c.json").write_text(json.dumps({"/layers.2/v_proj/MatMul": {"bits": 8}}))
+    assert "; here 17 % of the weights are such" in onq("nbits", "-i", path, "-o", out, "--node_config", tmp_path / "c.json").stdout
+    assert "are such" not in onq("nbits", "-i", path, "-o", out, "--bits", "8").stdout
 
 
 def test_says_what_stays_float(tmp_path):

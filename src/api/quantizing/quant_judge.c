@@ -3,6 +3,7 @@
  * float's, what part of it is in integers, what that means and what to do next.
  */
 #include "api/quantizing/quantization.h"
+#include "onnx/summary/summary.h"
 #include "shape/macs.h"
 
 /* The least part of rows that have the same class in a good result. */
@@ -37,12 +38,27 @@ static onq_code find_share(oq_quant *q, oq_graph *result, onq_error *err) {
     return rc;
 }
 
+/* Weights that were in few bits before, such as those of MatMulNBits, are in few bits now. */
+static onq_code add_packed(oq_quant *q, onq_error *err) {
+    oq_share *s = &q->verified.share;
+    oq_summary before;
+    double packed = 0;
+    OQ_TRY(oq_summary_make(&before, &q->job->arena, q->model, NULL, err));
+    for (size_t i = 0; i < before.quant.only.n; i++)
+        packed += before.quant.only.v[i].weights;
+    if (packed > 0 && !isnan(s->weights))
+        s->weights = (s->weights * s->elements + packed) / (s->elements + packed);
+    return ONQ_OK;
+}
+
 onq_code oq_quant_find_share(oq_quant *q, oq_model_proto *source, onq_error *err) {
     assert(q->model != NULL && source != NULL);
     oq_model_proto *const made = q->model->proto;
     const bool written = !oq_opt_flag(q->job->opts, "dry_run");
     q->model->proto = source;
-    const onq_code rc = find_share(q, written ? made->graph : NULL, err);
+    onq_code rc = find_share(q, written ? made->graph : NULL, err);
+    if (rc == ONQ_OK && q->weights_only)
+        rc = add_packed(q, err);
     q->model->proto = made;
     return rc;
 }

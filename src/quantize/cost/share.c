@@ -86,7 +86,7 @@ static onq_code see_result(void *ctx, oq_graph *g, onq_error *err) {
 onq_code oq_share_find(oq_share *s, oq_arena *scratch, oq_graph *source, const oq_shapes *shapes,
                        const oq_plan *plan, oq_graph *result, onq_error *err) {
     sharing g = {.arena = scratch, .shapes = shapes, .plan = plan};
-    *s = (oq_share){NAN, NAN};
+    *s = (oq_share){.weights = NAN, .macs = NAN};
     oq_map_init(&g.fates, scratch);
     oq_map_init(&g.weights, scratch);
     for (uint32_t i = 0; i < plan->nodes.n; i++)
@@ -95,6 +95,7 @@ onq_code oq_share_find(oq_share *s, oq_arena *scratch, oq_graph *source, const o
     OQ_TRY(oq_walk_graphs(source, see_source, &g, err));
     if (g.macs > 0)
         s->macs = g.integer_macs / g.macs;
+    s->elements = g.elements;
     if (result == NULL || g.elements <= 0)
         return ONQ_OK;
     OQ_TRY(oq_walk_graphs(result, see_result, &g, err));

@@ -10,6 +10,7 @@
 
 typedef struct oq_share {
     double weights, macs; /* 0 to 1; NAN: there are none, or it is not known */
+    double elements;      /* of the float weights of the source */
 } oq_share;
 
 /* `source` is the graph before it was quantized, `shapes` are of it, `result` is what became of it
