@@ -693,3 +693,16 @@ def test_one_value_for_all_steps_of_a_sequence(tmp_path):
 
 def test_methods_are_known():
     assert {m for m, _ in CASES} <= set(METHODS)
+
+
+def test_inspect_shows_states_in_a_line(tmp_path):
+    """States of layers that differ in their number only are one line, with --all a line each; JSON has all of them."""
+    model = tmp_path / "m.onnx"
+    sm.decoder(model, layers=4)
+    told = onq("inspect", model).stdout
+    assert re.search(r"  past_key_values\.0\.key to past_key_values\.3\.key  FLOAT\[.*\], 4 of them\n", told), told
+    assert told.count("past_key_values.") == 4 and told.count("present.") == 4
+    assert onq("inspect", model, "--all").stdout.count("past_key_values.") == 8
+    assert len(json.loads(onq("inspect", model, "--json").stdout)["inputs"]) == 11
+    sm.decoder(model, layers=3)
+    assert "of them" not in onq("inspect", model).stdout

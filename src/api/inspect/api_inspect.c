@@ -14,6 +14,7 @@
 #define SHOWN     24 /* inputs, outputs and operator types, unless --all */
 #define WIDTH     79
 #define TIED_TOLD 8 /* tied weights */
+#define ALIKE     4 /* inputs or outputs that become one line, unless --all */
 
 /* "Conv", "com.microsoft:Attention" */
 static void add_op(oq_buf *b, const oq_op_count *op) {
@@ -128,6 +129,69 @@ static void json_shape(oq_jw *w, const oq_type *t) {
     oq_jw_end_array(w);
 }
 
+/* Inputs or outputs of one type whose names differ in their numbers only: the states of a decoder. */
+typedef struct alike {
+    size_t n, shown;
+    oq_str last;
+} alike;
+
+typedef struct alikes {
+    OQ_VEC(alike) all;
+    uint32_t *of; /* by value: an index of `all`; OQ_MAP_NONE: it is not shown */
+} alikes;
+
+/* The name with # for every number, and the type. */
+static oq_str form_of(oq_arena *a, oq_str name, const oq_type *type) {
+    OQ_SCRATCH_BUF(text, a->alloc);
+    for (size_t i = 0; i < name.n; i++) {
+        const bool digit = name.p[i] >= '0' && name.p[i] <= '9';
+        if (!digit)
+            oq_buf_addc(&text, name.p[i]);
+        else if (i == 0 || name.p[i - 1] < '0' || name.p[i - 1] > '9')
+            oq_buf_addc(&text, '#');
+    }
+    oq_buf_addc(&text, ' ');
+    oq_type_text(&text, type);
+    return text.failed ? (oq_str){NULL, 0} : oq_str_copy(a, (oq_str){text.p, text.n});
+}
+
+static bool find_alikes(oq_job *job, const oq_map *inits, oq_value_info **v, size_t n,
+                        alikes *out) {
+    oq_map forms;
+    oq_map_init(&forms, &job->arena);
+    out->of = OQ_NEW_ARRAY(&job->arena, uint32_t, n + 1);
+    for (size_t i = 0; i < n && out->of != NULL; i++) {
+        out->of[i] = OQ_MAP_NONE;
+        if (oq_map_has(inits, v[i]->name))
+            continue;
+        const oq_str form = form_of(&job->arena, v[i]->name, v[i]->type);
+        out->of[i] = form.p != NULL ? oq_map_find_or_put(&forms, form, (uint32_t)out->all.n)
+                                    : OQ_MAP_NONE;
+        if (out->of[i] == OQ_MAP_NONE ||
+            (out->of[i] == out->all.n && !OQ_PUSH(&job->arena, &out->all, (alike){0})))
+            return false;
+        alike *g = &out->all.v[out->of[i]];
+        g->n++;
+        g->last = v[i]->name;
+    }
+    return out->of != NULL;
+}
+
+/* "  past.0.key to past.29.key  FLOAT[batch, 3, past, 64], 30 of them" */
+static void text_value(oq_buf *b, oq_str name, oq_str type, const alike *g) {
+    oq_buf_adds(b, "  ");
+    oq_inspect_name(b, name);
+    if (g != NULL) {
+        oq_buf_adds(b, " to ");
+        oq_inspect_name(b, g->last);
+    }
+    oq_buf_adds(b, "  ");
+    oq_inspect_name(b, type);
+    if (g != NULL)
+        oq_buf_addf(b, ", %zu of them", g->n);
+    oq_buf_addc(b, '\n');
+}
+
 /* Inputs or outputs; inputs that are also initializers are left out, since users need not give
  * them. */
 static void show_values(oq_job *job, const char *title, const oq_graph *g, oq_value_info **v,
@@ -137,12 +201,19 @@ static void show_values(oq_job *job, const char *title, const oq_graph *g, oq_va
     for (size_t i = 0; v == g->input.v && i < g->initializer.n; i++)
         job->text.failed |= !oq_map_put(&inits, g->initializer.v[i]->name, 1);
     OQ_SCRATCH_BUF(type, &job->env->alloc);
+    alikes alike_of = {0};
     size_t shown = 0, left = 0;
+    if (!find_alikes(job, &inits, v, n, &alike_of)) {
+        job->text.failed = true;
+        return;
+    }
     oq_buf_addf(&job->text, "%s:\n", title);
     oq_jw_begin_array(&job->json, title);
     for (size_t i = 0; i < n; i++) {
-        if (oq_map_has(&inits, v[i]->name))
+        if (alike_of.of[i] == OQ_MAP_NONE)
             continue;
+        alike *same = &alike_of.all.v[alike_of.of[i]];
+        const bool one_line = same->n >= ALIKE && !all;
         type.n = 0;
         oq_type_text(&type, v[i]->type);
         oq_jw_begin_object(&job->json, NULL);
@@ -150,16 +221,14 @@ static void show_values(oq_job *job, const char *title, const oq_graph *g, oq_va
         oq_jw_str(&job->json, "type", (oq_str){type.p, type.n});
         json_shape(&job->json, v[i]->type);
         oq_jw_end_object(&job->json);
+        if (one_line && same->shown++ > 0)
+            continue;
         if (shown == SHOWN && !all) {
-            left++;
+            left += one_line ? same->n : 1;
             continue;
         }
         shown++;
-        oq_buf_adds(&job->text, "  ");
-        oq_inspect_name(&job->text, v[i]->name);
-        oq_buf_adds(&job->text, "  ");
-        oq_inspect_name(&job->text, (oq_str){type.p, type.n});
-        oq_buf_addc(&job->text, '\n');
+        text_value(&job->text, v[i]->name, (oq_str){type.p, type.n}, one_line ? same : NULL);
     }
     if (left > 0)
         oq_buf_addf(&job->text, "  ... %zu more (--all shows them)\n", left);
