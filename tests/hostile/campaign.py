@@ -27,6 +27,7 @@ import bytes_cases  # noqa: E402,F401 - they register themselves
 import cases  # noqa: E402
 import commands  # noqa: E402
 import file_cases  # noqa: E402,F401
+import gguf_cases  # noqa: E402,F401
 import graph_cases  # noqa: E402,F401
 import judge  # noqa: E402
 

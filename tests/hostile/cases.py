@@ -5,7 +5,7 @@ its bytes, a ModelProto, or a function that gets the folder and writes what it l
 are given and from nothing else, so a seed says all.
 
     slot    what is bad: model (every command meets it), or what only some commands read: overrides, settings, samples,
-            images, output, words (the command line)
+            images, gguf, output, words (the command line)
     files   names of which one must be in a refusal
     wants   refused or done, where only that is right; else either may come
     right   a result must compute what the model computed

@@ -65,6 +65,8 @@ COMMANDS = {
     "nbits-gptq": Row(f"nbits {QUANTIZE} --quant_method gptq --data SAMPLES", SAMPLES),
     "nbits-awq": Row(f"nbits {QUANTIZE} --quant_method awq --data SAMPLES", SAMPLES),
     "node-config": Row(f"nbits {QUANTIZE} --quant_method rtn --node_config s.json", ("settings",)),
+    "nbits-gguf": Row(f"nbits {QUANTIZE} --weights w.gguf", ("gguf",), reads=("w.gguf",)),
+    "nbits-gguf-anew": Row(f"nbits {QUANTIZE} --weights w.gguf --quant_method hqq", ("gguf",), reads=("w.gguf",)),
     "convert": Row(f"convert {QUANTIZE} --to float"),
     "convert-qdq": Row(f"convert {QUANTIZE} --to qdq --lossy", ("model",)),
     "convert-qoperator": Row(f"convert {QUANTIZE} --to qoperator", ("model",)),

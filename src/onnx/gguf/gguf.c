@@ -8,7 +8,8 @@
 
 #include <string.h>
 
-#define ALIGNMENT 32
+#define ALIGNMENT     32
+#define MAX_ALIGNMENT (1 << 20)
 
 /* Kinds of values in the header. */
 enum { U8, I8, U16, I16, U32, I32, F32, BOOL, TEXT, ARRAY, U64, I64, F64, KINDS };
@@ -140,7 +141,7 @@ static onq_code take_tensor(oq_gguf *g, cursor *c, uint64_t *offset, onq_error *
     OQ_TRY(take(c, &t.type, 4, "a tensor", err));
     OQ_TRY(take(c, offset, 8, "a tensor", err));
     const oq_gguf_kind *kind = oq_gguf_kind_of(t.type);
-    if (kind != NULL && ((t.rank > 0 && t.dims[0] % kind->block != 0) ||
+    if (kind != NULL && ((t.rank > 0 ? t.dims[0] : 1) % kind->block != 0 ||
                          !oq_mul(t.count / kind->block, kind->bytes, &t.bytes)))
         return oq_fail(err, ONQ_E_INVALID, "tensor '%.*s' is not whole blocks of %s",
                        OQ_STR(t.name), kind->name);
@@ -155,8 +156,11 @@ static onq_code take_tensor(oq_gguf *g, cursor *c, uint64_t *offset, onq_error *
 static onq_code place_tensors(oq_gguf *g, const cursor *c, const uint64_t *offsets,
                               onq_error *err) {
     const oq_gguf_fact *f = oq_gguf_fact_of(g, OQ_S("general.alignment"));
-    const uint64_t step =
-        f != NULL && f->number >= 1 && f->number <= 1 << 20 ? (uint64_t)f->number : ALIGNMENT;
+    const double asked = f != NULL ? f->number : ALIGNMENT;
+    const uint64_t step = asked >= 1 && asked <= MAX_ALIGNMENT ? (uint64_t)asked : 0;
+    if (step == 0 || (step & (step - 1)) != 0 || (double)step != asked)
+        return oq_fail(err, ONQ_E_INVALID, "general.alignment is %g, which is no power of 2",
+                       asked);
     const uint64_t first = (c->at + step - 1) / step * step;
     for (size_t i = 0; i < g->tensors.n; i++) {
         oq_gguf_tensor *t = &g->tensors.v[i];
