@@ -27,6 +27,7 @@ typedef struct finder {
     bool failed;        /* a constant could not be read */
     OQ_VEC(hidden) all; /* looked at one after another while it grows */
     oq_map map;         /* their names */
+    oq_node *gather;    /* of the table of embeddings */
     OQ_VEC(oq_turned) turned;
     OQ_VEC(oq_node *) gains;      /* Mul with a gain that goes into weights */
     OQ_VEC(oq_node *) norms;      /* operators whose gain becomes 1 */
@@ -167,16 +168,22 @@ static onq_code made_by(finder *f, const hidden *h, const oq_value *v, onq_error
         return n == NULL
                    ? turn(f, f->g->node.v[v->uses.v[0].node], v->init, NULL, false, err)
                    : refuse(f, n, "is a constant (--all_weights makes it an initializer)", err);
-    if (h->gain != NULL || oq_node_is(n, "Gather") || oq_node_is(n, "Div") ||
-        oq_str_is(n->op_type, "SkipSimplifiedLayerNormalization"))
+    if (h->gain != NULL || n == f->gather)
         return ONQ_OK; /* was come from */
-    if (oq_node_is(n, "Add")) {
+    if (oq_node_is(n, "Gather"))
+        return refuse(f, n, "adds rows of another table to them", err);
+    if (oq_node_is(n, "Add") || (n->output.n > 3 && oq_str_eq(n->output.v[3], h->name) &&
+                                 oq_str_is(n->op_type, "SkipSimplifiedLayerNormalization"))) {
         OQ_TRY(add(f, n, n->input.v[0], NULL, err));
         return add(f, n, n->input.v[1], NULL, err);
     }
+    if (oq_node_is(n, "Div") && is_row_factor(f, n->input.v[1]))
+        return add(f, n, n->input.v[0], NULL, err);
     if (oq_node_is(n, "Mul")) {
-        const bool first = is_scalar(f, n->input.v[0]), second = is_scalar(f, n->input.v[1]);
-        return first || second ? add(f, n, n->input.v[first ? 1 : 0], NULL, err) : ONQ_OK;
+        const bool first = is_scalar(f, n->input.v[0]) || is_row_factor(f, n->input.v[0]);
+        if (!first && !is_scalar(f, n->input.v[1]) && !is_row_factor(f, n->input.v[1]))
+            return refuse(f, n, "makes them with a gain, which cannot go into a weight", err);
+        return add(f, n, n->input.v[first ? 1 : 0], NULL, err);
     }
     oq_tensor *w = oq_node_is(n, "MatMul") ? oq_index_init(&f->ix, n->input.v[1]) : NULL;
     if (w == NULL || w->dims.n != 2)
@@ -309,6 +316,7 @@ static onq_code find(finder *f, onq_error *err) {
                        "the hidden states cannot be rotated: no Gather takes rows of a float32 "
                        "table of embeddings");
     f->width = (uint64_t)table->dims.v[1];
+    f->gather = gather;
     OQ_TRY(turn(f, gather, table, NULL, false, err));
     OQ_TRY(add(f, gather, gather->output.v[0], NULL, err));
     for (size_t i = 0; i < f->all.n; i++) {

@@ -15,7 +15,8 @@ from running import sqnr
 D, F, V = 48, 64, 40
 
 
-def decoder(path, skip, tied):
+def decoder(path, skip, tied, after=False, positions=False):
+    """after: a norm with a gain between a layer and the sum, as in Gemma; positions: rows of a second table are added."""
     rng = np.random.default_rng(5)
     inits, nodes = [], []
 
@@ -35,6 +36,9 @@ def decoder(path, skip, tied):
     for name, v in (("two", 2), ("eps", 1e-5), ("one", 1)):
         inits.append(nh.from_array(np.float32(v), name))
     x, pending = node("Gather", "embed", [const("table", V, D), "ids"]), None
+    if positions:
+        x = node("Add", "placed", [x, node("Gather", "place", [const("places", V - 1, D), "zero"])])
+        inits.append(nh.from_array(np.array([0]), "zero"))
 
     def norm(name, x, pending):
         g = const(name + "_gain", D)
@@ -53,6 +57,7 @@ def decoder(path, skip, tied):
         y, x = norm(f"norm{i}", x, pending)
         u = node("Relu", f"act{i}", [node("MatMul", f"up{i}", [y, const(f"up{i}_w", D, F)])])
         pending = node("MatMul", f"down{i}", [u, const(f"down{i}_w", F, D)])
+        pending = norm(f"after{i}", pending, None)[0] if after else pending
     y, _ = norm("last", x, pending)
     w = node("Transpose", "turn", ["table"], perm=[1, 0]) if tied else const("head_w", D, V)
     node("MatMul", "head", [y, w], ["logits"])
@@ -89,6 +94,19 @@ def test_less_is_lost(tmp_path):
         onq("nbits", "-i", m, "-o", q, "--block_size", "16", *more, status=0)
         lost[name] = sqnr(logits(m), logits(q))
     assert lost["rotated"] > lost["plain"], lost
+
+
+@pytest.mark.parametrize("case, why", [
+    ({"after": True}, "node 'after0_mul' (Mul) makes them with a gain, which cannot go into a weight"),
+    ({"after": True, "skip": True}, "node 'after0' (SimplifiedLayerNormalization) makes them"),
+    ({"positions": True}, "node 'place' (Gather) adds rows of another table to them"),
+])
+def test_what_is_added_must_turn_too(tmp_path, case, why):
+    """Sums of hidden states with what cannot be turned: the function would be another one."""
+    m, out = str(tmp_path / "m.onnx"), tmp_path / "r.onnx"
+    decoder(m, **{"skip": False, "tied": False, **case})
+    refused(onq("nbits", "-i", m, "-o", out, "--rotate", status=1), why)
+    assert not out.exists()
 
 
 def test_refused(tmp_path):
