@@ -10,14 +10,6 @@
 
 /* ---- what a model declares ---- */
 
-double oq_datum_real(const oq_datum *d, uint64_t i) {
-    float f;
-    if (d->dtype != OQ_FLOAT)
-        return oq_raw_get_real(d->dtype, d->data, i);
-    memcpy(&f, (const uint8_t *)d->data + i * sizeof f, sizeof f);
-    return (double)f;
-}
-
 bool oq_datum_same_dims(const oq_datum *a, const oq_datum *b) {
     return a->rank == b->rank &&
            (a->rank == 0 || memcmp(a->dims, b->dims, a->rank * sizeof *a->dims) == 0);

@@ -9,6 +9,7 @@
 
 #include "onnx/dtype.h"
 #include "onnx/model.h"
+#include "onnx/tensor.h"
 
 typedef enum oq_datum_kind {
     OQ_DATUM_NONE = 0, /* an optional without value */
@@ -33,7 +34,13 @@ typedef struct oq_datum {
 /* Equal rank and sizes; of tensors. */
 bool oq_datum_same_dims(const oq_datum *a, const oq_datum *b);
 /* Element i of a tensor of real numbers. */
-double oq_datum_real(const oq_datum *d, uint64_t i);
+static inline double oq_datum_real(const oq_datum *d, uint64_t i) {
+    float f;
+    if (d->dtype != OQ_FLOAT)
+        return oq_raw_get_real(d->dtype, d->data, i);
+    memcpy(&f, (const uint8_t *)d->data + i * sizeof f, sizeof f);
+    return (double)f;
+}
 
 /* One axis as a model declares it. */
 typedef struct oq_io_dim {

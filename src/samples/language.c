@@ -92,12 +92,29 @@ typedef struct row {
     const oq_datum *of;
     uint64_t from;        /* its first value */
     double most, log_sum; /* largest logit; log of the sum of exp(logit) */
+    double apart;         /* the mean difference from another row's logits, by its probabilities */
     uint64_t top;
     bool broken; /* NaN */
 } row;
 
-static row read_row(const oq_datum *d, uint64_t from, uint64_t n) {
+/* Sum of exp(x - most) over a row, and of the same times x - y, by how much another row's logits
+ * differ; values of -infinity have no part in it. */
+static double sum_of(const row *r, const row *other, uint64_t n, double *apart) {
+    double sum = 0;
+    *apart = 0;
+    for (uint64_t i = 0; i < n; i++) {
+        const double x = oq_datum_real(r->of, r->from + i), e = exp(x - r->most);
+        sum += e;
+        if (other != NULL && x > -(double)INFINITY)
+            *apart += e * (x - oq_datum_real(other->of, other->from + i));
+    }
+    return sum;
+}
+
+/* `other` may be NULL; a row that was read. */
+static row read_row(const oq_datum *d, uint64_t from, uint64_t n, const row *other) {
     row r = {.of = d, .from = from, .most = -INFINITY};
+    double apart = 0;
     for (uint64_t i = 0; i < n; i++) {
         const double x = oq_datum_real(d, from + i);
         r.broken |= isnan(x) || x == (double)INFINITY;
@@ -106,22 +123,15 @@ static row read_row(const oq_datum *d, uint64_t from, uint64_t n) {
             r.top = i;
         }
     }
-    double sum = 0;
-    for (uint64_t i = 0; !r.broken && i < n; i++)
-        sum += exp(oq_datum_real(d, from + i) - r.most);
+    const double sum = r.broken ? 0 : sum_of(&r, other, n, &apart);
     r.log_sum = r.most + log(sum);
+    r.apart = apart / sum;
     return r;
 }
 
-/* Sum of p (log p - log q); values of -infinity have no part in it where the first has them. */
-static double divergence(const row *p, const row *q, uint64_t n) {
-    double sum = 0;
-    for (uint64_t i = 0; i < n; i++) {
-        const double x = oq_datum_real(p->of, p->from + i) - p->log_sum;
-        if (x > -(double)INFINITY)
-            sum += exp(x) * (x - (oq_datum_real(q->of, q->from + i) - q->log_sum));
-    }
-    return sum > 0 ? sum : 0; /* rounding */
+/* The mean over p of log p - log q, where p was read beside q; rounding may make it negative. */
+static double divergence(const row *p, const row *q) {
+    return fmax(p->apart - p->log_sum + q->log_sum, 0);
 }
 
 /* ---- one run ---- */
@@ -131,8 +141,8 @@ typedef struct place {
     int64_t next;             /* the token that follows; -1: not known */
 } place;
 
-static void compare(oq_lm_score *s, const row *flt, const row *r, uint64_t n) {
-    const double kl = flt->broken || r->broken ? (double)NAN : divergence(flt, r, n);
+static void compare(oq_lm_score *s, const row *flt, const row *r) {
+    const double kl = flt->broken || r->broken ? (double)NAN : divergence(flt, r);
     if (flt->broken) /* nothing to agree with */
         return;
     s->wrecked |= !isfinite(kl);
@@ -151,7 +161,7 @@ static void predict(oq_lm_score *s, const row *flt, const row *r, int64_t next) 
 
 static void add_row(oq_lm_score *s, const place *at, const row *flt, const row *r, uint64_t n) {
     if (flt != NULL)
-        compare(s, flt, r, n);
+        compare(s, flt, r);
     if (at->next >= 0 && (uint64_t)at->next < n)
         predict(s, flt, r, at->next);
     s->wrecked |= r->broken && (flt == NULL || !flt->broken);
@@ -206,9 +216,11 @@ void oq_lm_add(oq_lm_score *s, const oq_lm_text *text, const oq_datum *flt,
             at.next = following(text, at.batch, in_text, length);
         }
         row t = {0};
-        const row r = read_row(logits, i * n, n);
-        if (flt != NULL)
-            t = read_row(flt, i * n, n);
+        const row r = read_row(logits, i * n, n, NULL);
+        if (flt == logits)
+            t = r;
+        else if (flt != NULL)
+            t = read_row(flt, i * n, n, &r);
         add_row(s, &at, flt != NULL ? &t : NULL, &r, n);
         if (s->by_position != NULL && at.position < s->n_positions)
             add_row(&s->by_position[at.position], &at, flt != NULL ? &t : NULL, &r, n);
@@ -222,7 +234,7 @@ void oq_lm_follow(oq_lm_score *s, const oq_datum *ids, const oq_datum *flt,
     const uint64_t n = (uint64_t)logits->dims[1];
     for (uint64_t b = 0; b < (uint64_t)logits->dims[0] && b < (uint64_t)ids->dims[0]; b++) {
         const int64_t next = oq_raw_get_int(ids->dtype, ids->data, b * (uint64_t)ids->dims[1]);
-        const row t = read_row(flt, b * n, n), r = read_row(logits, b * n, n);
+        const row t = read_row(flt, b * n, n, NULL), r = read_row(logits, b * n, n, NULL);
         if (next >= 0 && (uint64_t)next < n)
             predict(s, &t, &r, next);
     }

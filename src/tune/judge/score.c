@@ -54,8 +54,8 @@ static double before(oq_link link, double v) {
 static double margin_of(const oq_datum *d, oq_link link, uint64_t from, uint64_t n, uint64_t top) {
     double other = -INFINITY;
     for (uint64_t i = 0; i < n; i++)
-        if (i != top)
-            other = fmax(other, oq_datum_real(d, from + i));
+        if (i != top && oq_datum_real(d, from + i) > other)
+            other = oq_datum_real(d, from + i);
     return before(link, oq_datum_real(d, from + top)) - before(link, other);
 }
 
@@ -116,7 +116,14 @@ onq_code oq_scoring_init(oq_scoring *s, oq_arena *a, const oq_meaning *meaning, 
     return s->sums != NULL && s->own != NULL ? ONQ_OK : oq_fail_nomem(err);
 }
 
-static void add_linked(oq_score_sum *s, oq_link link, const oq_datum *a, const oq_datum *b) {
+/* What was compared as it is, is the same before no link. */
+static void add_linked(oq_score_sum *s, oq_link link, const oq_datum *a, const oq_datum *b,
+                       const oq_agree *plain) {
+    if (link == OQ_LINK_NONE) {
+        s->signal += plain->aa;
+        s->noise += plain->noise;
+        return;
+    }
     for (uint64_t i = 0; i < a->count; i++) {
         const double x = before(link, oq_datum_real(a, i)),
                      e = before(link, oq_datum_real(b, i)) - x;
@@ -128,10 +135,11 @@ static void add_linked(oq_score_sum *s, oq_link link, const oq_datum *a, const o
 static void add_output(oq_scoring *s, size_t k, const oq_datum *a, const oq_datum *b,
                        oq_sample_score *v) {
     oq_score_sum *sum = &s->sums[k];
-    oq_agree *own = &s->own[k];
-    oq_agree_add(own, a, b);
-    oq_agree_add(&sum->raw, a, b);
-    add_linked(sum, s->meaning->links[k], a, b);
+    oq_agree *own = &s->own[k], step = {0};
+    oq_agree_add(&step, a, b);
+    oq_agree_join(own, &step);
+    oq_agree_join(&sum->raw, &step);
+    add_linked(sum, s->meaning->links[k], a, b, &step);
     v->signal[k] = own->aa;
     v->noise[k] = isnan(own->noise) ? INFINITY : own->noise;
     v->angle[k] = isnan(own->noise) ? 2 : 1 - oq_agree_cosine(own);
