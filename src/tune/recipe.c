@@ -48,6 +48,25 @@ bool oq_recipe_has_method(const oq_recipe *r, oq_method m) {
     return (r->methods & UINT32_C(1) << m) != 0;
 }
 
+static const char *const way_names[OQ_WAYS] = {
+    [OQ_WAY_FLOAT] = "float",         [OQ_WAY_STATIC] = "static",   [OQ_WAY_DYNAMIC] = "dynamic",
+    [OQ_WAY_QOPERATOR] = "qoperator", [OQ_WAY_FLOAT16] = "float16", [OQ_WAY_NBITS] = "nbits"};
+
+const char *oq_way_name(oq_way way) {
+    return way_names[way];
+}
+
+oq_way oq_recipe_way(const oq_recipe *r) {
+    if (oq_recipe_get(r, "float16") != NULL)
+        return OQ_WAY_FLOAT16;
+    if (oq_recipe_get(r, "quant_format") != NULL)
+        return OQ_WAY_QOPERATOR;
+    for (oq_way way = OQ_WAY_FLOAT; way < OQ_WAYS; way++)
+        if (same_text(r->command, way_names[way]))
+            return way;
+    return OQ_WAY_FLOAT;
+}
+
 void oq_recipe_text(const oq_recipe *r, const char *input, const char *output, oq_buf *out) {
     oq_buf_addf(out, "onq %s -i ", r->command);
     oq_buf_add_exact_word(out, oq_str_of(input));

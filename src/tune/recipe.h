@@ -24,6 +24,19 @@ typedef struct oq_recipe {
     const struct oq_recipe *after; /* whose model it reads; NULL: the one that was given */
 } oq_recipe;
 
+/* What --allow calls a recipe, by its last command. */
+typedef enum oq_way {
+    OQ_WAY_FLOAT,
+    OQ_WAY_STATIC,
+    OQ_WAY_DYNAMIC,
+    OQ_WAY_QOPERATOR,
+    OQ_WAY_FLOAT16,
+    OQ_WAY_NBITS,
+    OQ_WAYS
+} oq_way;
+oq_way oq_recipe_way(const oq_recipe *r);
+const char *oq_way_name(oq_way way);
+
 /* Adds an option; name and value are borrowed (literals or in the arena). ONQ_E_NOMEM. */
 onq_code oq_recipe_add(oq_recipe *r, oq_arena *a, const char *name, const char *value,
                        onq_error *err);

@@ -66,7 +66,7 @@ static bool has_room(void *ctx, uint64_t at) {
     const oq_trials *t = f->t;
     (void)at;
     const bool whole = t->all.n > 0 && t->steps.v[t->steps.n - 1].sample.last;
-    if (t->until > 0 && whole && t->all.n >= OQ_TRIALS_MIN && oq_seconds() > t->until)
+    if (t->until > 0 && whole && oq_seconds() > (t->all.n >= OQ_TRIALS_MIN ? t->until : t->latest))
         return false;
     return t->all.n == 0 || (t->all.n == 1 && !whole) || t->arena.used < f->memory;
 }

@@ -39,6 +39,7 @@ typedef struct oq_trials {
     const oq_walker *walker;     /* the float model's, if it has states; borrowed. NULL: none */
     size_t n_outputs;
     double until;      /* when filling ends (oq_seconds); 0: it takes all samples */
+    double latest;     /* when it ends with less than OQ_TRIALS_MIN as well */
     uint64_t left_out; /* samples that did not fit, or for which there was no time */
     const oq_meaning *meaning;
     oq_margins margins; /* of the output that holds classes */
@@ -77,6 +78,7 @@ const char *oq_trials_word(const oq_trials *t);
  * sessions of one thread. */
 typedef struct oq_clocking {
     oq_session **sessions;
+    double until;        /* no round is begun after it (oq_seconds), but the first; 0: none */
     double *ms;          /* of one sample, or of one token; filled */
     double *prefill_ms;  /* of the text; 0: there is none. Filled, or NULL */
     double (*halves)[2]; /* the same by every other round alone: how far they differ is the noise.
@@ -85,6 +87,7 @@ typedef struct oq_clocking {
     bool own_time;
     double seconds; /* about how long to take for each session */
 } oq_clocking;
+#define OQ_CLOCK_ROUNDS 3 /* at least, unless there is no time left */
 /* Seconds that timing a session takes at least, whatever was allowed, if a run takes so long. */
 double oq_clock_least(double ms, double prefill_ms);
 onq_code oq_trials_clock(const oq_trials *t, const oq_clocking *c, onq_error *err);

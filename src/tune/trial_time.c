@@ -10,11 +10,11 @@
 
 #define MAX_CLOCKED 8 /* samples that are timed */
 #define MIN_CLOCKED 2
-#define MIN_ROUNDS  3
 #define MAX_ROUNDS  25
 #define WARM_ROUNDS 2      /* the first runs of a session take longer */
 #define FAR_SLOWER  1.5    /* than the first: these rounds say enough */
 #define COARSE_STEP 100000 /* nanoseconds */
+#define TEXT_ROUNDS 2      /* a text takes long, and its time need not be as exact */
 #define TOKEN_RUNS  4      /* of a decoder's token, in each round */
 #define MIN_TEXT    8      /* tokens */
 
@@ -44,7 +44,7 @@ typedef struct course {
 static size_t clocked(const oq_trials *t, const oq_clocking *c) {
     const double each = t->steps.n > 0 ? t->seconds / (double)t->steps.n : 0;
     size_t n = t->steps.n < MAX_CLOCKED ? t->steps.n : MAX_CLOCKED;
-    while (n > MIN_CLOCKED && (double)(n * MIN_ROUNDS) * each > c->seconds)
+    while (n > MIN_CLOCKED && (double)(n * OQ_CLOCK_ROUNDS) * each > c->seconds)
         n--;
     return n;
 }
@@ -65,10 +65,10 @@ static course course_of(const oq_trials *t, const oq_clocking *c) {
     return x;
 }
 
-/* One round of one session; least[] has the best so far of each sample. */
-static onq_code clock_round(const course *x, oq_session *session, bool own_time, double *least,
-                            onq_error *err) {
-    for (size_t i = 0; i < x->n; i++)
+/* One round of one session, with the text or without; least[] has the best so far of each sample. */
+static onq_code clock_round(const course *x, oq_session *session, bool own_time, bool texts,
+                            double *least, onq_error *err) {
+    for (size_t i = texts ? 0 : x->first; i < x->n; i++)
         for (size_t k = 0; k < x->times[i]; k++) {
             const double begin = now(own_time);
             OQ_TRY(oq_sample_run(session, NULL, x->v[i], NULL, err));
@@ -108,20 +108,23 @@ static onq_code clock_rounds(const oq_clocking *c, const course *x, double *leas
     const bool own_time = c->own_time && own_clock_is_fine();
     const double begin = oq_seconds();
     for (size_t round = 0; round < MAX_ROUNDS; round++) {
-        if (round >= MIN_ROUNDS && oq_seconds() - begin > c->seconds * (double)c->n)
+        const double now = oq_seconds();
+        if ((round >= OQ_CLOCK_ROUNDS && now - begin > c->seconds * (double)c->n) ||
+            (round > 0 && c->until > 0 && now > c->until))
             break;
         for (size_t i = 0; i < c->n; i++)
             if (round < WARM_ROUNDS ||
                 ms_of_both(x, least + 2 * i * x->n) <= FAR_SLOWER * ms_of_both(x, least))
-                OQ_TRY(clock_round(x, c->sessions[i], own_time, least + (2 * i + round % 2) * x->n,
-                                   err));
+                OQ_TRY(clock_round(x, c->sessions[i], own_time, round < TEXT_ROUNDS,
+                                   least + (2 * i + round % 2) * x->n, err));
         OQ_TRY(oq_progress(env, "timing", round + 1, MAX_ROUNDS, err));
     }
     return ONQ_OK;
 }
 
 double oq_clock_least(double ms, double prefill_ms) {
-    return MIN_ROUNDS * (prefill_ms > 0 ? TOKEN_RUNS * ms + prefill_ms : MIN_CLOCKED * ms) / 1e3;
+    const size_t runs = prefill_ms > 0 ? TOKEN_RUNS : MIN_CLOCKED;
+    return (OQ_CLOCK_ROUNDS * (double)runs * ms + TEXT_ROUNDS * prefill_ms) / 1e3;
 }
 
 static void take_times(const oq_clocking *c, const course *x, const double *least) {

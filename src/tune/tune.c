@@ -14,7 +14,8 @@
 #define FIRST_LOOK        4                     /* samples */
 #define RACE_BYTES        ((uint64_t)512 << 20) /* of models that are timed side by side */
 #define USUAL             20                    /* candidates of a search, for the progress */
-#define NEXT_LOOK         8                     /* samples between looks at a deadline */
+#define NEXT_LOOK         8                     /* samples between looks at a deadline ... */
+#define LOOK_SECONDS      1.0                   /* ... or fewer, if they take longer */
 
 /* ---- the deadline ---- */
 
@@ -30,12 +31,13 @@ double oq_tune_race_seconds(const oq_tune *t, size_t n) {
 }
 
 /* What must be left for the answer: it is made with all samples and looked at, which takes about as
- * long as the slowest candidate did; and what has no time yet is timed. */
+ * long as the slowest candidate did, and written, which takes less than opening float does; and what
+ * has no time yet is timed. */
 static double reserve(const oq_tune *t) {
     size_t n = t->as_fast_as != NULL ? 0 : 1; /* the next one */
     for (size_t i = 0; i < t->all.n; i++)
         n += t->all.v[i]->ok && !(t->all.v[i]->ms > 0);
-    return t->slowest + (t->clock == NULL && n > 0 ? oq_tune_race_seconds(t, n) : 0);
+    return t->slowest + t->opened + (t->clock == NULL && n > 0 ? oq_tune_race_seconds(t, n) : 0);
 }
 
 bool oq_tune_has_time(const oq_tune *t, double seconds) {
@@ -43,7 +45,7 @@ bool oq_tune_has_time(const oq_tune *t, double seconds) {
 }
 
 bool oq_tune_goes_on(oq_tune *t) {
-    if (!oq_tune_has_time(t, 0))
+    if (!oq_tune_has_time(t, t->opened)) /* a session that is opened cannot be given up */
         t->stopped = true;
     return !t->stopped;
 }
@@ -108,12 +110,18 @@ static onq_code see_losses(scorer *x, bool whole_part, onq_error *err) {
     return ONQ_OK;
 }
 
+/* Samples between looks at a deadline. */
+static size_t next_look(const oq_trials *set) {
+    const double each = set->all.n > 0 ? set->seconds / (double)set->all.n : 0;
+    return each * NEXT_LOOK > LOOK_SECONDS ? (size_t)fmax(1, LOOK_SECONDS / each) : NEXT_LOOK;
+}
+
 /* Where a part of the samples ends that begins here. A few come first: where they lose so much that
  * the targets are lost, the others need not run. */
 static size_t end_of_part(const scorer *x, size_t from, size_t n) {
-    const size_t most = from == 0 && !x->to_the_end        ? FIRST_LOOK
-                        : x->hurries && x->t->deadline > 0 ? NEXT_LOOK
-                                                           : n;
+    size_t most = x->hurries && x->t->deadline > 0 ? next_look(x->t->choose) : n;
+    if (from == 0 && !x->to_the_end)
+        most = most < FIRST_LOOK ? most : FIRST_LOOK;
     return most < n - from ? from + most : n;
 }
 
@@ -268,6 +276,7 @@ static onq_code run_race(oq_tune *t, oq_candidate *const *v, size_t n, double se
                                   .halves = r->halves,
                                   .n = n + 1,
                                   .own_time = t->n_threads == 1,
+                                  .until = t->deadline > 0 ? t->deadline - t->opened : 0,
                                   .seconds = seconds};
     return oq_trials_clock(t->choose, &clocking, err);
 }
@@ -295,6 +304,7 @@ onq_code oq_tune_race(oq_tune *t, oq_candidate *const *v, size_t n, double secon
 }
 
 static onq_code clock_float(oq_tune *t, onq_error *err) {
+    const double begin = oq_tune_now(t);
     double halves[1][2] = {{0}};
     const oq_clocking clocking = {.sessions = &t->beside,
                                   .ms = &t->flt->ms,
@@ -303,7 +313,9 @@ static onq_code clock_float(oq_tune *t, onq_error *err) {
                                   .n = 1,
                                   .own_time = t->n_threads == 1,
                                   .seconds = oq_tune_clock_seconds(t)};
-    return oq_trials_clock(t->choose, &clocking, err);
+    OQ_TRY(oq_trials_clock(t->choose, &clocking, err));
+    t->raced = t->opened / 2 + (oq_tune_now(t) - begin) / OQ_CLOCK_ROUNDS; /* a round of two */
+    return ONQ_OK;
 }
 
 /* ---- one candidate ---- */
@@ -359,7 +371,8 @@ static onq_code measure(oq_tune *t, oq_candidate *c, onq_error *err) {
     if (!c->partly)
         OQ_TRY(set_metric(t, c->path, &c->score, err));
     set_known_time(t, c);
-    t->slowest = fmax(t->slowest, (oq_tune_now(t) - begin) * all_samples(t));
+    if (oq_recipe_calibrates(&c->recipe)) /* else the answer is there */
+        t->slowest = fmax(t->slowest, (oq_tune_now(t) - begin) * all_samples(t));
     return ONQ_OK;
 }
 
@@ -414,10 +427,13 @@ static onq_code find_or_measure(oq_tune *t, oq_candidate *c, onq_error *err) {
     const char *key = key_of(t, &c->recipe, SIZE_MAX);
     oq_state_row row;
     OQ_TRY_ALLOC(key != NULL, err);
-    if (oq_state_find(&t->state, key, &row))
+    if (oq_state_find(&t->state, key, &row)) {
+        t->turned |= 1U << oq_recipe_way(&c->recipe);
         return recall(t, c, &row, err);
+    }
     const onq_code rc = measure(t, c, &why);
     OQ_TRY(keep(t, c, rc, &why, err));
+    *(t->stopped && rc != ONQ_OK ? &t->missed : &t->turned) |= 1U << oq_recipe_way(&c->recipe);
     if (t->stopped) /* what had no time may have some in another run */
         return ONQ_OK;
     return remember(t, c, err);
@@ -436,8 +452,10 @@ onq_code oq_tune_try(oq_tune *t, const oq_recipe *r, const char *label, oq_candi
             *out = t->all.v[i]->ok ? t->all.v[i] : NULL;
             return ONQ_OK;
         }
-    if (!oq_tune_goes_on(t))
+    if (!oq_tune_goes_on(t)) {
+        t->missed |= 1U << oq_recipe_way(r);
         return ONQ_OK;
+    }
     oq_candidate *c = OQ_NEW(t->arena, oq_candidate);
     OQ_TRY_ALLOC(c != NULL, err);
     *c = (oq_candidate){.recipe = *r, .predicted = NAN};
@@ -518,8 +536,10 @@ onq_code oq_tune_add_model(oq_tune *t, const oq_candidate *like, oq_candidate **
     if (first) {
         t->flt = c;
         OQ_TRY(find_whole(t, err));
+        OQ_TRY(oq_scoring_end(&t->whole, &c->score, err));
+    } else {
+        OQ_TRY(oq_tune_report(t, c->path, t->choose, SIZE_MAX, &c->score, err));
     }
-    OQ_TRY(oq_tune_report(t, first ? NULL : c->path, t->choose, SIZE_MAX, &c->score, err));
     OQ_TRY(set_metric(t, c->path, &c->score, err));
     set_known_time(t, c);
     if (first && c->ms <= 0)

@@ -41,6 +41,7 @@ typedef struct oq_tune {
     oq_targets targets;
     oq_prefer prefer;
     double begin, deadline; /* of oq_seconds; deadline 0: none */
+    double opened;          /* seconds that opening a session of float took */
     bool allow_static, allow_dynamic, allow_qoperator, allow_float16, allow_nbits;
     size_t max_float_units; /* SIZE_MAX: any number */
     bool inner;             /* the model has If, Loop or Scan */
@@ -82,6 +83,8 @@ typedef struct oq_tune {
     oq_scoring whole;          /* the same beside itself */
     oq_candidate *rival_found; /* the quantized model to beat, in `all` */
     bool stopped;              /* by the deadline */
+    unsigned missed, turned; /* ways (1 << oq_way) with a recipe that had no time; with one that had
+                                * its turn */
     size_t n_tried;
     size_t few; /* samples that judge each fold, for what needs no more; 0: all */
     const oq_candidate *as_fast_as; /* the next candidate takes as long as this one, and need not be

@@ -150,11 +150,27 @@ onq_code oq_tune_set_base(oq_tune *t, oq_candidate *c, onq_error *err) {
     return oq_tune_find_units(t, m, err);
 }
 
+/* There is no time for anything but float, nor for its clock: what its samples took must do. */
+static onq_code add_untimed(oq_tune *t, const oq_candidate *given, onq_error *err) {
+    oq_candidate *c = OQ_NEW(t->arena, oq_candidate);
+    OQ_TRY_ALLOC(c != NULL, err);
+    *c = *given;
+    c->score = oq_score_none();
+    c->predicted = NAN;
+    c->ms = 1e3 * t->choose->seconds / (double)t->choose->steps.n;
+    c->ok = t->stopped = true;
+    t->flt = c;
+    OQ_TRY_ALLOC(OQ_PUSH(t->arena, &t->all, c), err);
+    return oq_tune_set_base(t, NULL, err);
+}
+
 onq_code oq_tune_floats(oq_tune *t, onq_error *err) {
     const oq_candidate given = {
         .label = "float", .exact = true, .path = t->float_path, .size = t->float_size};
     oq_candidate *flt = NULL, *best = NULL;
     const size_t most = t->max_float_units;
+    if (t->evaluate == NULL && !oq_tune_has_time(t, 2 * t->opened))
+        return add_untimed(t, &given, err);
     OQ_TRY(oq_tune_session(t, t->model, t->n_threads, &t->beside, err));
     OQ_TRY(oq_tune_add_model(t, &given, &flt, err));
     t->max_float_units = SIZE_MAX;

@@ -232,8 +232,11 @@ def test_one_sample_and_no_time(world):
     folder, x = world
     j = auto(folder, "--limit", "1", "--json")
     assert j["samples"]["used"] == 1 and not j["target_reached"]  # one sample promises nothing
-    j = auto(folder, "--time_limit", "0.001", "--json")
-    assert j["stopped_by_time_limit"] and (folder / "q.onnx").exists()
+    j = auto(folder, "--time_limit", "0.001", "--json", "--allow", "static,nbits")
+    assert j["stopped_by_time_limit"] and (folder / "q.onnx").exists() and j["not_tried"] == ["static", "nbits"]
+    assert "no time was left to try static, nbits" in auto(folder, "--time_limit", "0.001", "--force", "--allow", "static,nbits").stdout
+    j = auto(folder, "--json", "--force", "--allow", "static,nbits", "--limit", "8")
+    assert not j["stopped_by_time_limit"] and j["not_tried"] == []
 
 
 def test_it_leaves_nothing_behind(world, tmp_path_factory):

@@ -25,6 +25,7 @@
 
 #define SEARCH_PART 0.97 /* of --time_limit; what is left writes the answer */
 #define FLOAT_PART  0.25 /* of it: float's runs over the samples, if these are many */
+#define LATEST_PART 0.5  /* if they are few */
 #define PLENTY      128  /* samples: one split does */
 #define FEW         8    /* samples: halves of them calibrate badly */
 #define PARTS       4
@@ -266,10 +267,13 @@ static onq_code fill_sets(oq_auto *a, oq_session *flt, onq_error *err) {
                        "--hold_out is for other commands; auto divides the "
                        "samples itself (--eval_data)");
     OQ_TRY(find_sample_options(a, err));
-    if (a->tune.deadline > 0 && !oq_opt_is_set(a->job->opts, "labels"))
+    if (a->tune.deadline > 0 && !oq_opt_is_set(a->job->opts, "labels")) {
         a->choose.until = a->tune.begin + FLOAT_PART * (a->tune.deadline - a->tune.begin);
+        a->choose.latest = a->tune.begin + LATEST_PART * (a->tune.deadline - a->tune.begin);
+    }
     OQ_TRY(fill(a, &o, flt, &a->choose, eval_data ? memory - memory / 4 : memory, err));
-    OQ_TRY(oq_trials_decode(&a->choose, flt, err));
+    if (a->tune.deadline <= 0 || oq_seconds() + 2 * a->tune.opened < a->tune.deadline)
+        OQ_TRY(oq_trials_decode(&a->choose, flt, err));
     OQ_TRY(fill_report(a, &o, flt, memory / 4, err));
     if (a->choose.left_out > 0)
         oq_warn(a->job->env, "%llu of %llu %s do not fit in --memory%s and are not used to choose",
@@ -298,7 +302,9 @@ static onq_code open_samples(oq_auto *a, onq_error *err) {
     o.level = OQ_OPT_ALL;
     o.n_threads = OQ_THREADS_RUNTIME;
     o.no_spinning = true;
+    const double begin = oq_seconds();
     OQ_TRY(oq_session_open(a->engine, &o, &flt, err));
+    a->tune.opened = oq_seconds() - begin;
     const onq_code rc = fill_sets(a, flt, err);
     oq_session_close(flt);
     return rc;
@@ -398,7 +404,12 @@ static onq_code make_chosen(oq_auto *a, onq_error *err) {
     const oq_trials *set = a->eval_data ? &a->report : &a->choose;
     oq_score seen;
     a->finishing = true;
-    if (c != a->tune.rival_found && oq_recipe_calibrates(&c->recipe)) {
+    const bool calibrates = c != a->tune.rival_found && oq_recipe_calibrates(&c->recipe);
+    if (!calibrates && c->path != NULL && !a->eval_data) { /* it is there, and was looked at */
+        a->path = c->path;
+        return ONQ_OK;
+    }
+    if (calibrates) {
         OQ_TRY(oq_auto_make(a, &c->recipe, NULL, &a->path, &c->size, err));
     } else {
         OQ_TRY(oq_tune_ensure(&a->tune, c, err));

@@ -249,6 +249,11 @@ static void curve_json(const oq_auto *a, oq_jw *w) {
     oq_jw_end_array(w);
 }
 
+/* It was allowed, and the time was over before. */
+static bool had_no_turn(const oq_auto *a, oq_way way) {
+    return (a->tune.missed & ~a->tune.turned) & 1U << way;
+}
+
 void oq_auto_json(const oq_auto *a, oq_jw *w) {
     const oq_candidates *all = &a->tune.all;
     oq_jw_cstr(w, "input", input_path(a));
@@ -269,6 +274,11 @@ void oq_auto_json(const oq_auto *a, oq_jw *w) {
     if (a->choose.decoding.length > 0)
         oq_jw_uint(w, "prefill_tokens", a->choose.decoding.length);
     oq_jw_bool(w, "stopped_by_time_limit", a->tune.stopped);
+    oq_jw_begin_array(w, "not_tried");
+    for (oq_way way = OQ_WAY_STATIC; way < OQ_WAYS; way++)
+        if (had_no_turn(a, way))
+            oq_jw_cstr(w, NULL, oq_way_name(way));
+    oq_jw_end_array(w);
     oq_jw_real(w, "seconds", a->seconds);
 }
 
@@ -465,6 +475,16 @@ static void verdict_text(const oq_auto *a, oq_buf *b) {
                     a->choose.all.n, oq_trials_word(&a->choose), a->needed);
 }
 
+static void stopped_text(const oq_auto *a, oq_buf *b) {
+    size_t n = 0;
+    oq_buf_adds(b, "stopped by --time_limit: the best so far");
+    for (oq_way way = OQ_WAY_STATIC; way < OQ_WAYS; way++)
+        if (had_no_turn(a, way))
+            oq_buf_addf(b, "%s%s", n++ == 0 ? "; no time was left to try " : ", ",
+                        oq_way_name(way));
+    oq_buf_addc(b, '\n');
+}
+
 /* It is not slower with tokens, but with a text. */
 static bool slower_by_text(const oq_auto *a) {
     return oq_is_as_fast(a->chosen, a->tune.flt);
@@ -501,6 +521,6 @@ void oq_auto_text(const oq_auto *a) {
                 "integers is as fast (--prefer speed keeps it float)",
                 slower_part(a), slower_by_text(a) ? " for a text at once" : "");
     if (a->tune.stopped)
-        oq_buf_adds(b, "stopped by --time_limit: the best so far\n");
+        stopped_text(a, b);
     oq_auto_commands(a, a->chosen, b);
 }

@@ -254,18 +254,25 @@ static void filling_ends(void **state) {
     rig r;
     oq_source *source = NULL;
     oq_session *flt = NULL;
-    oq_trials few;
+    oq_trials few, fewer;
     rig_begin_with(&r, *state, false);
     const oq_source_options so = {.spec = "random:8:1", .model = r.b.m};
     const oq_session_options o = {.model = r.b.m};
     oq_trials_init(&few, oq_alloc_default(), &r.meaning);
     few.until = oq_seconds() - 1;
+    few.latest = few.until + 1000;
     assert_ok(oq_source_open(r.b.env, &so, &source, &r.err), r.err);
     assert_ok(oq_session_open(&r.engine.base, &o, &flt, &r.err), r.err);
     assert_ok(oq_trials_fill(&few, source, flt, 1 << 20, &r.err), r.err);
     assert_in_range(few.all.n, OQ_TRIALS_MIN, 7); /* several may be on their way */
     assert_int_equal(few.all.n + few.left_out, 8);
     oq_trials_release(&few);
+    oq_trials_init(&fewer, oq_alloc_default(), &r.meaning);
+    fewer.until = fewer.latest = oq_seconds() - 1;
+    assert_ok(oq_source_seek(source, 0, &r.err), r.err);
+    assert_ok(oq_trials_fill(&fewer, source, flt, 1 << 20, &r.err), r.err);
+    assert_in_range(fewer.all.n, 1, OQ_TRIALS_MIN - 1);
+    oq_trials_release(&fewer);
     oq_session_close(flt);
     oq_source_close(source);
     rig_end(&r);
@@ -649,8 +656,10 @@ static void time_ends(void **state) {
     r.t.deadline = oq_seconds() - 1;
     search(&r);
     assert_true(r.t.stopped);
-    assert_int_equal(r.n_made, 0); /* float alone was measured */
-    assert_true(r.t.flt != NULL && r.t.flt->score.samples == 8);
+    assert_int_equal(r.n_made, 0); /* not even float was measured */
+    assert_true(r.t.flt != NULL && r.t.flt->ok && r.t.flt->score.samples == 0 && r.t.flt->ms > 0);
+    assert_int_equal(r.t.missed, 1U << OQ_WAY_STATIC | 1U << OQ_WAY_DYNAMIC);
+    assert_int_equal(r.t.turned, 0);
     rig_end(&r);
     rig_begin(&r, *state);
     r.stop_after = 2;
