@@ -155,7 +155,7 @@ bool oq_eval_Transpose(oq_eval *c) {
         return false;
     for (size_t i = 0; i < a->rank; i++) {
         if (!oq_axis_of(perm != NULL ? perm->v[i] : (int64_t)(a->rank - 1 - i), a->rank,
-                          &from[i]) ||
+                        &from[i]) ||
             used[from[i]])
             return false;
         used[from[i]] = true;

@@ -64,18 +64,16 @@ void oq_rule_attention(oq_rctx *c) {
     oq_sdim total = h.kv_len;
     if (past) {
         total = oq_sdim_add(c->ds, oq_r_dim(pk, 2), h.kv_len);
-        const oq_sdim k[4] = {oq_r_dim(pk, 0), oq_r_dim(pk, 1), total,
-                              oq_r_dim(pk, 3)};
-        const oq_sdim v[4] = {oq_r_dim(pv, 0), oq_r_dim(pv, 1), total,
-                              oq_r_dim(pv, 3)};
+        const oq_sdim k[4] = {oq_r_dim(pk, 0), oq_r_dim(pk, 1), total, oq_r_dim(pk, 3)};
+        const oq_sdim v[4] = {oq_r_dim(pv, 0), oq_r_dim(pv, 1), total, oq_r_dim(pv, 3)};
         if (pk != NULL && pv != NULL && (!c->plain || oq_sdim_is_num(total))) {
             oq_r_set_shape(c, 1, k, 4);
             oq_r_set_shape(c, 2, v, 4);
         }
     } else if (!c->plain) {
         const oq_vtype *k = oq_r_shape(c, 1);
-        const oq_sdim size = h.flat ? over(c, oq_r_dim(k, 2), oq_r_int(c, "kv_num_heads", 0))
-                                    : oq_r_dim(k, 3);
+        const oq_sdim size =
+            h.flat ? over(c, oq_r_dim(k, 2), oq_r_int(c, "kv_num_heads", 0)) : oq_r_dim(k, 3);
         const oq_sdim pres_k[4] = {h.batch, h.kv_heads, total, size};
         const oq_sdim pres_v[4] = {h.batch, h.kv_heads, total, h.v_size};
         oq_r_set_shape(c, 1, pres_k, 4);

@@ -7,8 +7,7 @@
 /* ids [B, S] and a table [V, H]: output [B, S, H], mask_index [B], the sum before normalization. */
 static void embed(oq_rctx *c, int32_t elem_type) {
     const oq_vtype *ids = oq_r_shape(c, 0), *table = oq_r_shape(c, 2);
-    const oq_sdim dims[3] = {oq_r_dim(ids, 0), oq_r_dim(ids, 1),
-                             oq_r_dim(table, 1)};
+    const oq_sdim dims[3] = {oq_r_dim(ids, 0), oq_r_dim(ids, 1), oq_r_dim(table, 1)};
     oq_r_set_elem(c, 0, elem_type);
     oq_r_set_elem(c, 1, OQ_INT32);
     oq_r_set_elem(c, 2, elem_type);
@@ -110,8 +109,7 @@ void oq_rule_crop_and_resize(oq_rctx *c) {
     const oq_vtype *x = oq_r_shape(c, 0), *rois = oq_r_shape(c, 1);
     const oq_data *size = oq_r_data(c, 3);
     OQ_R_NEED(oq_r_pass_elem(c, 0, 0));
-    oq_sdim dims[4] = {oq_r_dim(rois, 0), oq_r_dim(x, 1), oq_sdim_unknown(),
-                       oq_sdim_unknown()};
+    oq_sdim dims[4] = {oq_r_dim(rois, 0), oq_r_dim(x, 1), oq_sdim_unknown(), oq_sdim_unknown()};
     if (size != NULL && size->n == 2) {
         dims[2] = size->v[0].d;
         dims[3] = size->v[1].d;
@@ -247,8 +245,7 @@ void oq_rule_sparse_attention_indexer(oq_rctx *c) {
     if (past != NULL && past->rank >= 2) {
         const oq_sdim grown =
             qsa ? oq_sdim_add(c->ds, past->dims[1], q->dims[1]) : oq_r_fresh(c, 1, 1);
-        const oq_sdim dims[3] = {q->dims[0], shared ? past->dims[1] : grown,
-                                 oq_r_dim(norm, 0)};
+        const oq_sdim dims[3] = {q->dims[0], shared ? past->dims[1] : grown, oq_r_dim(norm, 0)};
         oq_r_set(c, 1, e, dims, 3);
     }
     const oq_vtype *buffer = oq_r_shape(c, 13);

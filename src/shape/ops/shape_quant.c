@@ -9,25 +9,23 @@
 /* The type is that of the zero point, else output_dtype, else uint8. */
 void oq_rule_quantize_linear(oq_rctx *c) {
     const int64_t wanted = oq_r_int(c, "output_dtype", 0);
-    if (oq_r_has(c, 2) && (oq_r_type(c, 2) != NULL || c->opset < 21 || wanted == 0)) {
+    if (oq_r_has(c, 2) && (oq_r_type(c, 2) != NULL || c->opset < 21 || wanted == 0))
         OQ_R_NEED(oq_r_pass_elem(c, 2, 0));
-    } else if (wanted != 0) {
+    else if (wanted != 0)
         OQ_R_NEED(oq_r_elem_attr(c, "output_dtype", 0, 0));
-    } else {
+    else
         oq_r_set_elem(c, 0, OQ_UINT8);
-    }
     oq_r_pass_shape(c, 0, 0);
 }
 
 /* Float up to opset 13; then the type of the scale, or output_dtype. */
 void oq_rule_dequantize_linear(oq_rctx *c) {
-    if (oq_domain_is_onnx(c->node->domain) && c->opset < 19) {
+    if (oq_domain_is_onnx(c->node->domain) && c->opset < 19)
         oq_r_set_elem(c, 0, OQ_FLOAT);
-    } else if (oq_r_int(c, "output_dtype", 0) != 0) {
+    else if (oq_r_int(c, "output_dtype", 0) != 0)
         OQ_R_NEED(oq_r_elem_attr(c, "output_dtype", 0, 0));
-    } else if (!oq_r_pass_elem(c, 1, 0)) {
+    else if (!oq_r_pass_elem(c, 1, 0))
         return;
-    }
     oq_r_pass_shape(c, 0, 0);
 }
 
