@@ -146,7 +146,7 @@ static onq_code open_installed(search *s, onq_error *err) {
 }
 
 static onq_code open_from_loader(search *s, onq_error *err) {
-    static const char *const versions[] = {"." OQ_ORT_RELEASE_TEXT, ".1", ""};
+    static const char *const versions[] = {("." OQ_ORT_RELEASE_TEXT), ".1", ""};
     for (size_t i = 0; i < OQ_COUNT(versions) && s->handle == NULL; i++) {
         s->path =
             oq_str_format(s->arena, "%s%s%s", oq_os_runtime.stem, versions[i], oq_os_runtime.tail)

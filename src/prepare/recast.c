@@ -120,7 +120,7 @@ onq_code oq_recast_in_place(oq_model *m, oq_tensor *t, oq_dtype type, onq_error 
     memset(&t->external_data, 0, sizeof t->external_data); /* the list is the other's now */
     oq_tensor_clear_data(t);
     t->cache = (oq_span){0};
-    t->data_type.v = type;
+    t->data_type.v = (int32_t)type;
     return oq_recast_payload(m, from, t, err);
 }
 

@@ -186,7 +186,7 @@ static void join_rows(const uint8_t *q, unsigned bits, size_t rows, size_t cols,
 static void widen(const oq_nb_task *t, const oq_nb_panel *p) {
     const unsigned by = t->wide - t->bits;
     for (size_t i = 0; i < p->rows * OQ_NB_TILE; i++)
-        p->q[i] = (uint8_t)(p->q[i] << by | 1u << (by - 1));
+        p->q[i] = (uint8_t)((unsigned)p->q[i] << by | 1u << (by - 1));
 }
 
 /* MLAS fills a byte from variables that keep their last values, so that after an odd number of rows

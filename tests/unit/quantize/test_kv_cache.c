@@ -144,7 +144,7 @@ static void rotated(void **state) {
         assert_float_equal(most[rows[i].a], 5.0f, 1e-6f);
         assert_float_equal(most[rows[i].b], 5.0f, 1e-6f);
         assert_float_equal(most[15], 12.0f, 1e-6f);
-        assert_float_equal(most[7], rows[i].whole && i == 0 ? 12.0f : 0.0f, 1e-6f);
+        assert_float_equal(most[7], (rows[i].whole && i == 0 ? 12.0f : 0.0f), 1e-6f);
         assert_float_equal(c.v[0].most[0][OQ_KV_VALUE][1], 3.0f, 0.0f);
         bm_end(&b);
     }

@@ -173,7 +173,7 @@ static void boxes(void **state) {
         assert_non_null(d);
         assert_int_equal(d->heads[0].boxes, places ? OQ_BOXES_PLACE : OQ_BOXES_CENTRE);
         /* At places of their own two neighbours do not cover each other. */
-        assert_float_equal(compare(&b, d, &flt, &flt).flt, places ? 3 : 2, 0);
+        assert_float_equal(compare(&b, d, &flt, &flt).flt, (places ? 3 : 2), 0);
         bm_end(&b);
     }
 }
