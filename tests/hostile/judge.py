@@ -25,6 +25,7 @@ from common import ONQ, runtime
 from onnx import TensorProto, numpy_helper
 
 PATIENCE = float(os.environ.get("ONQ_HOSTILE_PATIENCE", "1"))  # for slower machines and valgrind
+WINDOWS = os.environ.get("ONQ_SYSTEM") == "windows"  # the program runs under wine
 SANITIZED = b"__asan_" in pathlib.Path(ONQ).read_bytes()
 CPU_SECONDS = (10 if not SANITIZED else 40) * PATIENCE
 WALL_SECONDS = 150 * PATIENCE  # a hang; not what a busy machine does to a run
@@ -56,11 +57,16 @@ def environment_of(words):
     return {**ENVIRONMENT, "ASAN_OPTIONS": asan}
 
 
+def homes(home):
+    """Where temporary files and caches go. Wine has files of its own in these places, and starts anew when they are others."""
+    return {} if WINDOWS else {"HOME": str(home), "TMPDIR": str(home), "XDG_CACHE_HOME": str(home)}
+
+
 def run(words, cwd, home):
     """Runs onq; its temporary and cache folders are in `home`."""
     with open(home.parent / "stdout", "w+b") as out, open(home.parent / "stderr", "w+b") as err:
         job = subprocess.Popen([ONQ, *words], cwd=cwd, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
-                               env={**environment_of(words), "HOME": str(home), "TMPDIR": str(home), "XDG_CACHE_HOME": str(home)})
+                               env={**environment_of(words), **homes(home)})
         hung = threading.Event()
 
         def end():
