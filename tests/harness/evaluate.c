@@ -1,7 +1,7 @@
 /*
  * evaluate.c — see evaluate.h. An operator is a row in the table at the end.
  */
-#include "evaluate.h"
+#include "evaluate_call.h"
 
 #include "base/text/real.h"
 #include "onnx/attr.h"
@@ -12,23 +12,16 @@
 #include <math.h>
 #include <string.h>
 
-typedef struct call {
-    const evaluation *e;
-    const oq_node *n;
-    const ev_tensor *in[EV_RANK]; /* NULL: left out */
-    size_t n_in;
-    ev_tensor *out;
-    onq_error *err;
-} call;
+typedef ev_call call;
 
-static onq_code refuse(const call *c, const char *why) {
+onq_code ev_refuse(const call *c, const char *why) {
     return oq_fail(c->err, ONQ_E_RUNTIME, "node '%.*s' (%.*s): %s", OQ_STR(c->n->name),
                    OQ_STR(c->n->op_type), why);
 }
 
 /* ---- tensors ---- */
 
-static size_t count_of(const int64_t *dims, size_t rank) {
+size_t ev_count(const int64_t *dims, size_t rank) {
     size_t n = 1;
     for (size_t i = 0; i < rank; i++)
         n *= (size_t)dims[i];
@@ -39,15 +32,14 @@ static onq_code ev_make(oq_arena *a, ev_tensor *t, oq_dtype dtype, const int64_t
                         onq_error *err) {
     if (rank > EV_RANK)
         return oq_fail(err, ONQ_E_RUNTIME, "more than %d dimensions", EV_RANK);
-    *t = (ev_tensor){.dtype = dtype, .rank = rank, .n = count_of(dims, rank)};
+    *t = (ev_tensor){.dtype = dtype, .rank = rank, .n = ev_count(dims, rank)};
     if (rank > 0)
         memcpy(t->dims, dims, rank * sizeof *dims);
     t->v = OQ_NEW_ARRAY(a, double, t->n + 1);
     return t->v != NULL ? ONQ_OK : oq_fail_nomem(err);
 }
 
-/* The first output. */
-static onq_code make(call *c, oq_dtype dtype, const int64_t *dims, size_t rank) {
+onq_code ev_make_out(call *c, oq_dtype dtype, const int64_t *dims, size_t rank) {
     return ev_make(c->e->arena, &c->out[0], dtype, dims, rank, c->err);
 }
 
@@ -118,15 +110,14 @@ onq_code ev_to_datum(oq_arena *a, const ev_tensor *t, oq_datum *out, onq_error *
 
 /* ---- places ---- */
 
-/* The place of an element from its number, and back. */
-static void unravel(const int64_t *dims, size_t rank, size_t i, int64_t *at) {
+void ev_unravel(const int64_t *dims, size_t rank, size_t i, int64_t *at) {
     for (size_t d = rank; d-- > 0;) {
         at[d] = (int64_t)(i % (size_t)dims[d]);
         i /= (size_t)dims[d];
     }
 }
 
-static size_t ravel(const int64_t *dims, size_t rank, const int64_t *at) {
+size_t ev_ravel(const int64_t *dims, size_t rank, const int64_t *at) {
     size_t i = 0;
     for (size_t d = 0; d < rank; d++)
         i = i * (size_t)dims[d] + (size_t)at[d];
@@ -156,7 +147,7 @@ static bool join_dims(const int64_t *a, size_t rank_a, const int64_t *b, size_t 
     return true;
 }
 
-static bool axis_of(const call *c, const char *name, int64_t fallback, size_t rank, size_t *out) {
+bool ev_axis(const call *c, const char *name, int64_t fallback, size_t rank, size_t *out) {
     const int64_t axis = oq_attr_int(c->n, name, fallback);
     *out = (size_t)(axis < 0 ? axis + (int64_t)rank : axis);
     return *out < rank;
@@ -213,7 +204,7 @@ static const struct {
 
 static onq_code do_unary(call *c) {
     const ev_tensor *x = c->in[0];
-    OQ_TRY(make(c, x->dtype, x->dims, x->rank));
+    OQ_TRY(ev_make_out(c, x->dtype, x->dims, x->rank));
     for (size_t k = 0; k < OQ_COUNT(unary); k++)
         if (oq_str_is(c->n->op_type, unary[k].op_type))
             for (size_t i = 0; i < x->n; i++)
@@ -226,17 +217,17 @@ static onq_code do_binary(call *c) {
     int64_t dims[EV_RANK], at[EV_RANK] = {0};
     size_t rank;
     if (y == NULL || !join_dims(x->dims, x->rank, y->dims, y->rank, dims, &rank))
-        return refuse(c, "inputs that the fake engine cannot join");
+        return ev_refuse(c, "inputs that the fake engine cannot join");
     if (x->dtype != y->dtype)
-        return refuse(c, "inputs of two types");
+        return ev_refuse(c, "inputs of two types");
     const bool truth = oq_str_is(c->n->op_type, "Equal");
-    OQ_TRY(make(c, truth ? OQ_BOOL : x->dtype, dims, rank));
+    OQ_TRY(ev_make_out(c, truth ? OQ_BOOL : x->dtype, dims, rank));
     double (*fn)(double, double) = NULL;
     for (size_t k = 0; k < OQ_COUNT(binary); k++)
         if (oq_str_is(c->n->op_type, binary[k].op_type))
             fn = binary[k].fn;
     for (size_t i = 0; i < c->out->n; i++) {
-        unravel(dims, rank, i, at);
+        ev_unravel(dims, rank, i, at);
         c->out->v[i] = fn(x->v[meets(x, at, rank)], y->v[meets(y, at, rank)]);
     }
     return ONQ_OK;
@@ -246,7 +237,7 @@ static onq_code do_clip(call *c) {
     const ev_tensor *x = c->in[0];
     const double lo = c->n_in > 1 && c->in[1] != NULL ? c->in[1]->v[0] : -INFINITY;
     const double hi = c->n_in > 2 && c->in[2] != NULL ? c->in[2]->v[0] : INFINITY;
-    OQ_TRY(make(c, x->dtype, x->dims, x->rank));
+    OQ_TRY(ev_make_out(c, x->dtype, x->dims, x->rank));
     for (size_t i = 0; i < x->n; i++)
         c->out->v[i] = fmin(fmax(x->v[i], lo), hi);
     return ONQ_OK;
@@ -256,7 +247,7 @@ static onq_code do_hard_sigmoid(call *c) {
     const ev_tensor *x = c->in[0];
     const double alpha = (double)oq_attr_float(c->n, "alpha", 0.2f);
     const double beta = (double)oq_attr_float(c->n, "beta", 0.5f);
-    OQ_TRY(make(c, x->dtype, x->dims, x->rank));
+    OQ_TRY(ev_make_out(c, x->dtype, x->dims, x->rank));
     for (size_t i = 0; i < x->n; i++)
         c->out->v[i] = fmin(fmax(alpha * x->v[i] + beta, 0), 1);
     return ONQ_OK;
@@ -265,7 +256,7 @@ static onq_code do_hard_sigmoid(call *c) {
 static onq_code do_cast(call *c) {
     const ev_tensor *x = c->in[0];
     const oq_dtype to = (oq_dtype)oq_attr_int(c->n, "to", OQ_FLOAT);
-    OQ_TRY(make(c, to, x->dims, x->rank));
+    OQ_TRY(ev_make_out(c, to, x->dims, x->rank));
     for (size_t i = 0; i < x->n; i++)
         c->out->v[i] = is_real(to) ? x->v[i] : to == OQ_BOOL ? x->v[i] != 0 : trunc(x->v[i]);
     return ONQ_OK;
@@ -274,7 +265,7 @@ static onq_code do_cast(call *c) {
 /* x (optionally + bias) through the approximation with tanh. */
 static onq_code do_fast_gelu(call *c) {
     const ev_tensor *x = c->in[0], *bias = c->n_in > 1 ? c->in[1] : NULL;
-    OQ_TRY(make(c, x->dtype, x->dims, x->rank));
+    OQ_TRY(ev_make_out(c, x->dtype, x->dims, x->rank));
     for (size_t i = 0; i < x->n; i++) {
         const double v = x->v[i] + (bias != NULL ? bias->v[i % bias->n] : 0);
         c->out->v[i] = 0.5 * v * (1 + tanh(sqrt(2 / M_PI) * (v + 0.044715 * v * v * v)));
@@ -287,10 +278,10 @@ static onq_code do_batchnorm(call *c) {
     const double epsilon = (double)oq_attr_float(c->n, "epsilon", 1e-5f);
     int64_t at[EV_RANK];
     if (c->n_in != 5 || x->rank < 2)
-        return refuse(c, "it needs five inputs");
-    OQ_TRY(make(c, x->dtype, x->dims, x->rank));
+        return ev_refuse(c, "it needs five inputs");
+    OQ_TRY(ev_make_out(c, x->dtype, x->dims, x->rank));
     for (size_t i = 0; i < x->n; i++) {
-        unravel(x->dims, x->rank, i, at);
+        ev_unravel(x->dims, x->rank, i, at);
         const size_t k = (size_t)at[1];
         c->out->v[i] =
             (x->v[i] - c->in[3]->v[k]) / sqrt(c->in[4]->v[k] + epsilon) * c->in[1]->v[k] +
@@ -315,16 +306,16 @@ static onq_code do_matmul(call *c) {
     size_t rank;
     if (x->rank < 2 || y->rank < 2 || x->dims[x->rank - 1] != y->dims[y->rank - 2] ||
         x->dtype != y->dtype)
-        return refuse(c, "the fake engine takes matrices that fit");
+        return ev_refuse(c, "the fake engine takes matrices that fit");
     if (!join_dims(x->dims, x->rank - 2, y->dims, y->rank - 2, dims, &rank))
-        return refuse(c, "batches that do not fit");
+        return ev_refuse(c, "batches that do not fit");
     const int64_t m = x->dims[x->rank - 2], k = x->dims[x->rank - 1], n = y->dims[y->rank - 1];
-    const size_t batches = count_of(dims, rank);
+    const size_t batches = ev_count(dims, rank);
     dims[rank] = m;
     dims[rank + 1] = n;
-    OQ_TRY(make(c, x->dtype, dims, rank + 2));
+    OQ_TRY(ev_make_out(c, x->dtype, dims, rank + 2));
     for (size_t i = 0; i < batches; i++) {
-        unravel(dims, rank, i, at);
+        ev_unravel(dims, rank, i, at);
         const double *a = matrix_at(x, at, rank), *b = matrix_at(y, at, rank);
         double *out = c->out->v + i * (size_t)(m * n);
         for (int64_t r = 0; r < m; r++)
@@ -344,8 +335,8 @@ static onq_code do_gemm(call *c) {
     const int64_t inner = x->dims[turn_x ? 0 : 1];
     const int64_t dims[2] = {x->dims[turn_x ? 1 : 0], y->dims[turn_y ? 0 : 1]};
     if (x->rank != 2 || y->rank != 2 || y->dims[turn_y ? 1 : 0] != inner)
-        return refuse(c, "matrices that do not fit");
-    OQ_TRY(make(c, x->dtype, dims, 2));
+        return ev_refuse(c, "matrices that do not fit");
+    OQ_TRY(ev_make_out(c, x->dtype, dims, 2));
     for (int64_t i = 0; i < dims[0]; i++)
         for (int64_t j = 0; j < dims[1]; j++) {
             const int64_t at[2] = {i, j};
@@ -364,7 +355,7 @@ typedef struct window {
     int64_t pads[2 * EV_RANK], strides[EV_RANK], dilations[EV_RANK], group;
 } window;
 
-static int64_t number_of(const oq_node *n, const char *name, size_t i, int64_t fallback) {
+int64_t ev_number(const oq_node *n, const char *name, size_t i, int64_t fallback) {
     const oq_i64s *v = oq_attr_ints(n, name);
     return v != NULL && i < v->n ? v->v[i] : fallback;
 }
@@ -372,20 +363,20 @@ static int64_t number_of(const oq_node *n, const char *name, size_t i, int64_t f
 /* One output of a convolution, at the place `at` ([batch, channel, ...]). */
 static double convolve(const ev_tensor *x, const ev_tensor *w, const window *p, const int64_t *at) {
     const int64_t each = w->dims[1], first = at[1] / (w->dims[0] / p->group) * each;
-    const size_t taps = count_of(w->dims + 2, p->spatial);
+    const size_t taps = ev_count(w->dims + 2, p->spatial);
     int64_t from[EV_RANK] = {at[0]}, tap[EV_RANK];
     double sum = 0;
     for (int64_t k = 0; k < each; k++)
         for (size_t t = 0; t < taps; t++) {
             bool inside = true;
-            unravel(w->dims + 2, p->spatial, t, tap);
+            ev_unravel(w->dims + 2, p->spatial, t, tap);
             from[1] = first + k;
             for (size_t d = 0; d < p->spatial; d++) {
                 from[d + 2] = at[d + 2] * p->strides[d] - p->pads[d] + tap[d] * p->dilations[d];
                 inside = inside && from[d + 2] >= 0 && from[d + 2] < x->dims[d + 2];
             }
             if (inside)
-                sum += x->v[ravel(x->dims, x->rank, from)] *
+                sum += x->v[ev_ravel(x->dims, x->rank, from)] *
                        w->v[(size_t)(at[1] * each + k) * taps + t];
         }
     return sum;
@@ -396,19 +387,19 @@ static onq_code do_conv(call *c) {
     window p = {.spatial = x->rank - 2, .group = oq_attr_int(c->n, "group", 1)};
     int64_t dims[EV_RANK] = {x->dims[0], w->dims[0]}, at[EV_RANK];
     if (x->rank < 3 || w->rank != x->rank || x->dims[1] != w->dims[1] * p.group)
-        return refuse(c, "a weight that does not fit");
+        return ev_refuse(c, "a weight that does not fit");
     if (!oq_str_is(oq_attr_str(c->n, "auto_pad", "NOTSET"), "NOTSET"))
-        return refuse(c, "auto_pad");
+        return ev_refuse(c, "auto_pad");
     for (size_t d = 0; d < p.spatial; d++) {
-        p.pads[d] = number_of(c->n, "pads", d, 0);
-        p.strides[d] = number_of(c->n, "strides", d, 1);
-        p.dilations[d] = number_of(c->n, "dilations", d, 1);
-        const int64_t room = x->dims[d + 2] + p.pads[d] + number_of(c->n, "pads", d + p.spatial, 0);
+        p.pads[d] = ev_number(c->n, "pads", d, 0);
+        p.strides[d] = ev_number(c->n, "strides", d, 1);
+        p.dilations[d] = ev_number(c->n, "dilations", d, 1);
+        const int64_t room = x->dims[d + 2] + p.pads[d] + ev_number(c->n, "pads", d + p.spatial, 0);
         dims[d + 2] = (room - (w->dims[d + 2] - 1) * p.dilations[d] - 1) / p.strides[d] + 1;
     }
-    OQ_TRY(make(c, x->dtype, dims, x->rank));
+    OQ_TRY(ev_make_out(c, x->dtype, dims, x->rank));
     for (size_t i = 0; i < c->out->n; i++) {
-        unravel(dims, x->rank, i, at);
+        ev_unravel(dims, x->rank, i, at);
         c->out->v[i] = convolve(x, w, &p, at) + (bias != NULL ? bias->v[at[1]] : 0);
     }
     return ONQ_OK;
@@ -423,11 +414,11 @@ static size_t scale_at(const ev_tensor *x, const ev_tensor *scale, size_t axis, 
     int64_t at[EV_RANK];
     if (scale->n == 1)
         return 0;
-    unravel(x->dims, x->rank, i, at);
+    ev_unravel(x->dims, x->rank, i, at);
     if (block == 0)
         return (size_t)at[axis];
     at[axis] /= block;
-    return ravel(scale->dims, scale->rank, at);
+    return ev_ravel(scale->dims, scale->rank, at);
 }
 
 static bool range_of(oq_dtype t, double *lo, double *hi) {
@@ -458,225 +449,15 @@ static onq_code do_pair(call *c) {
     double lo, hi;
     size_t axis = 0;
     if (!range_of(type, &lo, &hi) || (zero != NULL && zero->dtype != type) ||
-        (scale->n != 1 && !axis_of(c, "axis", 1, x->rank, &axis)))
-        return refuse(c, "a pair that the fake engine cannot run");
-    OQ_TRY(make(c, back ? scale->dtype : type, x->dims, x->rank));
+        (scale->n != 1 && !ev_axis(c, "axis", 1, x->rank, &axis)))
+        return ev_refuse(c, "a pair that the fake engine cannot run");
+    OQ_TRY(ev_make_out(c, back ? scale->dtype : type, x->dims, x->rank));
     for (size_t i = 0; i < x->n; i++) {
         const size_t k = scale_at(x, scale, axis, block, i);
         const double z = zero != NULL ? zero->v[zero->n == 1 ? 0 : k] : 0;
         c->out->v[i] = back
                            ? (x->v[i] - z) * scale->v[k]
                            : fmin(fmax(rint(rounded(OQ_FLOAT, x->v[i] / scale->v[k])) + z, lo), hi);
-    }
-    return ONQ_OK;
-}
-
-/* ---- what only moves ---- */
-
-/* The same elements with other dimensions; -1 in `dims` is what is left, 0 as in x. */
-static onq_code reshape(call *c, int64_t *dims, size_t rank) {
-    const ev_tensor *x = c->in[0];
-    size_t known = 1, left = rank;
-    for (size_t d = 0; d < rank; d++) {
-        if (dims[d] == 0 && d < x->rank)
-            dims[d] = x->dims[d];
-        if (dims[d] == -1)
-            left = d;
-        else
-            known *= (size_t)dims[d];
-    }
-    if (left < rank)
-        dims[left] = (int64_t)(known > 0 ? x->n / known : 0);
-    if (count_of(dims, rank) != x->n)
-        return refuse(c, "a shape of another size");
-    OQ_TRY(make(c, x->dtype, dims, rank));
-    memcpy(c->out->v, x->v, x->n * sizeof *x->v);
-    return ONQ_OK;
-}
-
-static onq_code do_reshape(call *c) {
-    int64_t dims[EV_RANK];
-    if (c->n_in < 2 || c->in[1]->n > EV_RANK)
-        return refuse(c, "no shape");
-    for (size_t i = 0; i < c->in[1]->n; i++)
-        dims[i] = (int64_t)c->in[1]->v[i];
-    return reshape(c, dims, c->in[1]->n);
-}
-
-static onq_code do_flatten(call *c) {
-    size_t axis;
-    if (!axis_of(c, "axis", 1, c->in[0]->rank + 1, &axis))
-        return refuse(c, "its axis");
-    int64_t dims[2] = {(int64_t)count_of(c->in[0]->dims, axis), -1};
-    return reshape(c, dims, 2);
-}
-
-/* Unsqueeze and Squeeze, with their axes as an input. */
-static onq_code do_squeeze(call *c) {
-    const ev_tensor *x = c->in[0], *axes = c->n_in > 1 ? c->in[1] : NULL;
-    const bool add = oq_str_is(c->n->op_type, "Unsqueeze");
-    int64_t dims[EV_RANK];
-    bool is_axis[EV_RANK] = {false};
-    if (axes == NULL || x->rank + axes->n > EV_RANK)
-        return refuse(c, "no axes");
-    const size_t all = add ? x->rank + axes->n : x->rank;
-    size_t rank = 0, from = 0;
-    for (size_t i = 0; i < axes->n; i++)
-        is_axis[(size_t)(axes->v[i] < 0 ? axes->v[i] + (double)all : axes->v[i]) % EV_RANK] = true;
-    for (size_t d = 0; d < all; d++) {
-        if (is_axis[d] && !add)
-            continue;
-        dims[rank++] = add && is_axis[d] ? 1 : x->dims[add ? from++ : d];
-    }
-    return reshape(c, dims, rank);
-}
-
-static onq_code do_transpose(call *c) {
-    const ev_tensor *x = c->in[0];
-    int64_t dims[EV_RANK], at[EV_RANK], from[EV_RANK];
-    for (size_t d = 0; d < x->rank; d++)
-        dims[d] = x->dims[number_of(c->n, "perm", d, (int64_t)(x->rank - 1 - d))];
-    OQ_TRY(make(c, x->dtype, dims, x->rank));
-    for (size_t i = 0; i < x->n; i++) {
-        unravel(dims, x->rank, i, at);
-        for (size_t d = 0; d < x->rank; d++)
-            from[number_of(c->n, "perm", d, (int64_t)(x->rank - 1 - d))] = at[d];
-        c->out->v[i] = x->v[ravel(x->dims, x->rank, from)];
-    }
-    return ONQ_OK;
-}
-
-/* x has [before, axis, after], the indices take the place of the axis. */
-static onq_code do_gather(call *c) {
-    const ev_tensor *x = c->in[0], *ids = c->in[1];
-    int64_t dims[2 * EV_RANK];
-    size_t axis, rank = 0;
-    if (!axis_of(c, "axis", 0, x->rank, &axis) || x->rank + ids->rank > EV_RANK)
-        return refuse(c, "its axis");
-    for (size_t d = 0; d < x->rank; d++) {
-        for (size_t k = 0; d == axis && k < ids->rank; k++)
-            dims[rank++] = ids->dims[k];
-        if (d != axis)
-            dims[rank++] = x->dims[d];
-    }
-    OQ_TRY(make(c, x->dtype, dims, rank));
-    const size_t after = count_of(x->dims + axis + 1, x->rank - axis - 1);
-    for (size_t i = 0; i < c->out->n; i++) {
-        const double id = ids->v[i / after % ids->n];
-        const double at = id < 0 ? id + (double)x->dims[axis] : id;
-        if (!(at >= 0 && at < (double)x->dims[axis]))
-            return refuse(c, "an index that is not there");
-        const size_t before = i / after / ids->n;
-        c->out->v[i] = x->v[(before * (size_t)x->dims[axis] + (size_t)at) * after + i % after];
-    }
-    return ONQ_OK;
-}
-
-/* The mean over the last axis, which stays. */
-static onq_code do_reduce_mean(call *c) {
-    const ev_tensor *x = c->in[0];
-    const oq_i64s *axes = oq_attr_ints(c->n, "axes");
-    int64_t dims[EV_RANK];
-    if (x->rank == 0 || axes == NULL || axes->n != 1 || axes->v[0] != -1 ||
-        oq_attr_int(c->n, "keepdims", 1) != 1)
-        return refuse(c, "axes other than the last, or dropped");
-    memcpy(dims, x->dims, sizeof dims);
-    dims[x->rank - 1] = 1;
-    OQ_TRY(make(c, x->dtype, dims, x->rank));
-    const size_t n = (size_t)x->dims[x->rank - 1];
-    for (size_t i = 0; i < x->n; i++)
-        c->out->v[i / n] += x->v[i] / (double)n;
-    return ONQ_OK;
-}
-
-static onq_code do_concat(call *c) {
-    int64_t dims[EV_RANK];
-    size_t axis, first = 0;
-    memcpy(dims, c->in[0]->dims, sizeof dims);
-    if (!axis_of(c, "axis", 0, c->in[0]->rank, &axis))
-        return refuse(c, "its axis");
-    dims[axis] = 0;
-    for (size_t k = 0; k < c->n_in; k++)
-        dims[axis] += c->in[k]->dims[axis];
-    OQ_TRY(make(c, c->in[0]->dtype, dims, c->in[0]->rank));
-    for (size_t k = 0; k < c->n_in; k++) {
-        const ev_tensor *x = c->in[k];
-        int64_t at[EV_RANK];
-        for (size_t i = 0; i < x->n; i++) {
-            unravel(x->dims, x->rank, i, at);
-            at[axis] += (int64_t)first;
-            c->out->v[ravel(dims, x->rank, at)] = x->v[i];
-        }
-        first += (size_t)x->dims[axis];
-    }
-    return ONQ_OK;
-}
-
-/* Number k of a list of Slice, or the fallback. Ends may be as large as an integer can be. */
-static int64_t slice_number(const call *c, size_t input, size_t k, int64_t fallback) {
-    if (input >= c->n_in || c->in[input] == NULL)
-        return fallback;
-    return (int64_t)fmin(fmax(c->in[input]->v[k], -1e9), 1e9);
-}
-
-/* Forwards only. */
-static onq_code do_slice(call *c) {
-    const ev_tensor *x = c->in[0];
-    int64_t dims[EV_RANK], first[EV_RANK] = {0}, step[EV_RANK], at[EV_RANK];
-    memcpy(dims, x->dims, sizeof dims);
-    for (size_t d = 0; d < EV_RANK; d++)
-        step[d] = 1;
-    for (size_t k = 0; k < c->in[1]->n; k++) {
-        const int64_t axis = slice_number(c, 3, k, (int64_t)k);
-        const size_t d = (size_t)(axis < 0 ? axis + (int64_t)x->rank : axis);
-        const int64_t size = d < x->rank ? x->dims[d] : 0;
-        int64_t from = slice_number(c, 1, k, 0), to = slice_number(c, 2, k, 0);
-        from += from < 0 ? size : 0;
-        to = to > size ? size : to < 0 ? to + size : to;
-        if (size == 0 || slice_number(c, 4, k, 1) < 1 || from < 0 || from > to)
-            return refuse(c, "a slice that the fake engine does not know");
-        first[d] = from;
-        step[d] = slice_number(c, 4, k, 1);
-        dims[d] = (to - from + step[d] - 1) / step[d];
-    }
-    OQ_TRY(make(c, x->dtype, dims, x->rank));
-    for (size_t i = 0; i < c->out->n; i++) {
-        unravel(dims, x->rank, i, at);
-        for (size_t d = 0; d < x->rank; d++)
-            at[d] = first[d] + at[d] * step[d];
-        c->out->v[i] = x->v[ravel(x->dims, x->rank, at)];
-    }
-    return ONQ_OK;
-}
-
-static onq_code do_shape(call *c) {
-    const ev_tensor *x = c->in[0];
-    const int64_t rank = (int64_t)x->rank;
-    OQ_TRY(make(c, OQ_INT64, &rank, 1));
-    for (size_t d = 0; d < x->rank; d++)
-        c->out->v[d] = (double)x->dims[d];
-    return ONQ_OK;
-}
-
-/* With zeros or a given number. */
-static onq_code do_pad(call *c) {
-    const ev_tensor *x = c->in[0], *pads = c->n_in > 1 ? c->in[1] : NULL;
-    const double with = c->n_in > 2 && c->in[2] != NULL ? c->in[2]->v[0] : 0;
-    int64_t dims[EV_RANK], at[EV_RANK];
-    if (pads == NULL || pads->n != 2 * x->rank ||
-        !oq_str_is(oq_attr_str(c->n, "mode", "constant"), "constant"))
-        return refuse(c, "pads that the fake engine does not know");
-    for (size_t d = 0; d < x->rank; d++)
-        dims[d] = x->dims[d] + (int64_t)(pads->v[d] + pads->v[d + x->rank]);
-    OQ_TRY(make(c, x->dtype, dims, x->rank));
-    for (size_t i = 0; i < c->out->n; i++) {
-        bool inside = true;
-        unravel(dims, x->rank, i, at);
-        for (size_t d = 0; d < x->rank; d++) {
-            at[d] -= (int64_t)pads->v[d];
-            inside = inside && at[d] >= 0 && at[d] < x->dims[d];
-        }
-        c->out->v[i] = inside ? x->v[ravel(x->dims, x->rank, at)] : with;
     }
     return ONQ_OK;
 }
@@ -741,7 +522,7 @@ static onq_code do_if(call *c) {
     const oq_attribute *branch =
         oq_attr_find(c->n, c->in[0]->v[0] != 0 ? "then_branch" : "else_branch");
     if (branch == NULL || branch->g == NULL || branch->g->output.n != c->n->output.n)
-        return refuse(c, "no such branch");
+        return ev_refuse(c, "no such branch");
     return run_graph(c->e, branch->g, c->out, c->err);
 }
 
@@ -760,18 +541,18 @@ static const struct {
     {"Conv", do_conv},
     {"QuantizeLinear", do_pair},
     {"DequantizeLinear", do_pair},
-    {"Reshape", do_reshape},
-    {"Flatten", do_flatten},
-    {"Unsqueeze", do_squeeze},
-    {"Squeeze", do_squeeze},
-    {"Transpose", do_transpose},
-    {"Gather", do_gather},
-    {"Concat", do_concat},
-    {"ReduceMean", do_reduce_mean},
-    {"Shape", do_shape},
-    {"Pad", do_pad},
+    {"Reshape", ev_do_reshape},
+    {"Flatten", ev_do_flatten},
+    {"Unsqueeze", ev_do_squeeze},
+    {"Squeeze", ev_do_squeeze},
+    {"Transpose", ev_do_transpose},
+    {"Gather", ev_do_gather},
+    {"Concat", ev_do_concat},
+    {"ReduceMean", ev_do_reduce_mean},
+    {"Shape", ev_do_shape},
+    {"Pad", ev_do_pad},
     {"If", do_if},
-    {"Slice", do_slice},
+    {"Slice", ev_do_slice},
     {"HardSigmoid", do_hard_sigmoid},
 };
 
@@ -795,14 +576,14 @@ bool evaluate_knows(const oq_node *n) {
 onq_code evaluate_node(const evaluation *e, const oq_node *n, ev_tensor *out, onq_error *err) {
     call c = {.e = e, .n = n, .n_in = n->input.n, .out = out, .err = err};
     if (n->input.n > EV_RANK)
-        return refuse(&c, "more inputs than the fake engine takes");
+        return ev_refuse(&c, "more inputs than the fake engine takes");
     for (size_t i = 0; i < n->input.n; i++) {
         c.in[i] = n->input.v[i].n > 0 ? e->find(e->ctx, n->input.v[i]) : NULL;
         if (n->input.v[i].n > 0 && c.in[i] == NULL)
-            return refuse(&c, "an input that nothing has made");
+            return ev_refuse(&c, "an input that nothing has made");
     }
     if (n->input.n > 0 && c.in[0] == NULL)
-        return refuse(&c, "no first input");
+        return ev_refuse(&c, "no first input");
     OQ_TRY(find_operator(n)(&c));
     for (size_t k = 0; k < n->output.n; k++)
         for (size_t i = 0; i < out[k].n; i++)
