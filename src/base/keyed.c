@@ -16,3 +16,17 @@ void oq_keyed_sort(oq_keyed *v, size_t n) {
     if (n > 1)
         qsort(v, n, sizeof *v, by_key);
 }
+
+int oq_by_float(const void *a, const void *b) {
+    const float x = *(const float *)a, y = *(const float *)b;
+    return x < y ? -1 : x > y;
+}
+
+int oq_by_double(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+int oq_by_text(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}

@@ -81,11 +81,6 @@ unsigned oq_debug_bits(const oq_debug *d) {
 
 /* ---- weights ---- */
 
-static int by_float(const void *a, const void *b) {
-    const float x = *(const float *)a, y = *(const float *)b;
-    return x < y ? -1 : x > y;
-}
-
 static float top_of(const oq_debug_weight *w, uint64_t c) {
     return fmaxf(fabsf(w->channel_lo[c]), fabsf(w->channel_hi[c]));
 }
@@ -102,7 +97,7 @@ static onq_code channel_sizes(oq_debug *d, const oq_debug_weight *w, float *usua
         return oq_fail_nomem(err);
     for (uint64_t c = 0; c < w->n_channels; c++)
         top[c] = top_of(w, c);
-    qsort(top, w->n_channels, sizeof *top, by_float);
+    qsort(top, w->n_channels, sizeof *top, oq_by_float);
     *usual = top[w->n_channels / 2];
     *most = top[w->n_channels - 1];
     oq_free(&d->env->alloc, top, size);

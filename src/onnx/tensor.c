@@ -342,6 +342,18 @@ void oq_tensor_set_producer(oq_tensor *t, const oq_producer *p) {
     t->raw_data = (oq_payload){.n = p->size, .producer = p, .present = true};
 }
 
+static onq_code make_whole(const oq_producer *self, uint8_t *out, onq_error *err) {
+    return self->slice(self, 0, self->size, out, err);
+}
+
+onq_code oq_tensor_set_slices(oq_tensor *t, oq_producer *p, oq_slice_fn slice, void *ctx,
+                              onq_error *err) {
+    *p = (oq_producer){.make = make_whole, .slice = slice, .ctx = ctx};
+    OQ_TRY(oq_tensor_bytes(t, &p->size, err));
+    oq_tensor_set_producer(t, p);
+    return ONQ_OK;
+}
+
 /* The packed field that holds typed values of dt. */
 static oq_packed *typed_field(oq_tensor *t, oq_dtype dt) {
     switch (dt) {

@@ -42,6 +42,9 @@ oq_tensor *oq_tensor_new(oq_arena *a, oq_str name, oq_dtype dt, const int64_t *d
 onq_code oq_tensor_set_raw(oq_arena *a, oq_tensor *t, const void *p, uint64_t n, onq_error *err);
 void oq_tensor_set_view(oq_tensor *t, const void *p, uint64_t n);
 void oq_tensor_set_producer(oq_tensor *t, const oq_producer *p);
+/* Or one that makes slices of the bytes that the tensor has: `p`, filled here. */
+onq_code oq_tensor_set_slices(oq_tensor *t, oq_producer *p, oq_slice_fn slice, void *ctx,
+                              onq_error *err);
 /* Typed storage as onnx.helper.make_tensor writes it (float_data, int32_data, int64_data ...):
  * values given as doubles for real types and int64 for integer types. */
 onq_code oq_tensor_set_typed_f(oq_arena *a, oq_tensor *t, const double *v, size_t n,

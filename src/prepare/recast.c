@@ -96,21 +96,13 @@ static onq_code slice(const oq_producer *self, uint64_t from, uint64_t n, uint8_
     return rc;
 }
 
-static onq_code make(const oq_producer *self, uint8_t *out, onq_error *err) {
-    return slice(self, 0, self->size, out, err);
-}
-
 onq_code oq_recast_payload(oq_model *m, oq_tensor *from, oq_tensor *to, onq_error *err) {
     assert(from != to && oq_dtype_is_float(to->data_type.v));
     recast *r = OQ_NEW(&m->arena, recast);
-    uint64_t size = 0;
     OQ_TRY_ALLOC(r != NULL, err);
     *r = (recast){.source = (oq_dtype)from->data_type.v, .type = (oq_dtype)to->data_type.v};
     OQ_TRY(find_source(m, from, &r->from, err));
-    OQ_TRY(oq_tensor_bytes(to, &size, err));
-    r->producer = (oq_producer){.size = size, .make = make, .slice = slice, .ctx = r};
-    oq_tensor_set_producer(to, &r->producer);
-    return ONQ_OK;
+    return oq_tensor_set_slices(to, &r->producer, slice, r, err);
 }
 
 onq_code oq_recast_in_place(oq_model *m, oq_tensor *t, oq_dtype type, onq_error *err) {

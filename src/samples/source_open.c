@@ -4,15 +4,13 @@
  */
 #include "samples/source_private.h"
 
+#include "base/keyed.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <strings.h>
 
 /* ---- folders ---- */
-
-static int compare_names(const void *x, const void *y) {
-    return strcmp(*(const char *const *)x, *(const char *const *)y);
-}
 
 static onq_code folder_list(oq_arena *a, const char *path, oq_folder *out, onq_error *err) {
     oq_listing *l = oq_os_list(path);
@@ -30,7 +28,7 @@ static onq_code folder_list(oq_arena *a, const char *path, oq_folder *out, onq_e
         rc = oq_fail_errno(err, ONQ_E_READ, errno, "%s: the folder cannot be read", path);
     oq_os_list_close(l);
     if (names.n > 1)
-        qsort(names.v, names.n, sizeof *names.v, compare_names);
+        qsort(names.v, names.n, sizeof *names.v, oq_by_text);
     *out = (oq_folder){path, names.v, names.n};
     return rc;
 }

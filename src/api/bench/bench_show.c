@@ -4,6 +4,8 @@
  */
 #include "api/bench/bench_show.h"
 
+#include "base/keyed.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -15,11 +17,6 @@ typedef oq_bench_contender contender;
 typedef oq_bench bench;
 
 /* ---- times ---- */
-
-static int compare_doubles(const void *x, const void *y) {
-    const double a = *(const double *)x, b = *(const double *)y;
-    return a < b ? -1 : a > b;
-}
 
 /* The value that a part p of the sorted times does not pass; the middle of two for the median. */
 static double quantile(const contender *c, double p) {
@@ -378,7 +375,7 @@ void oq_bench_show(bench *b) {
         const size_t n = strlen(b->v[i].path);
         width = n > width && n <= 60 ? n : width;
         if (b->v[i].times.n > 1)
-            qsort(b->v[i].times.v, b->v[i].times.n, sizeof(double), compare_doubles);
+            qsort(b->v[i].times.v, b->v[i].times.n, sizeof(double), oq_by_double);
     }
     oq_buf_addf(t, "%-*s %10s %10s %10s %10s %10s %10s %7s %6s%s\n", (int)width, "model", "size kB",
                 "min ms", "median ms", "p90 ms", "runs/s", "cosine", "SQNR dB", "top-1",

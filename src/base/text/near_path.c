@@ -3,6 +3,7 @@
  */
 #include "base/text/near_path.h"
 
+#include "base/keyed.h"
 #include "base/os.h"
 #include "base/text/nearest.h"
 #include "base/vec.h"
@@ -13,10 +14,6 @@
 
 /* The names of a folder in their order: what a system gives first is an accident. */
 typedef OQ_VEC(const char *) names;
-
-static int compare(const void *x, const void *y) {
-    return strcmp(*(const char *const *)x, *(const char *const *)y);
-}
 
 static void list(oq_arena *a, const char *folder, names *out) {
     oq_listing *l = oq_os_list(folder);
@@ -29,7 +26,7 @@ static void list(oq_arena *a, const char *folder, names *out) {
     }
     oq_os_list_close(l);
     if (out->n > 1)
-        qsort(out->v, out->n, sizeof *out->v, compare);
+        qsort(out->v, out->n, sizeof *out->v, oq_by_text);
 }
 
 /* Begins with what stands before the last dot of `wanted`, and ends as it does. */

@@ -120,20 +120,16 @@ bool oq_hist_same_layout(const oq_hist *a, const oq_hist *b) {
 
 /* ---- numpy's own steps, one value at a time ---- */
 
-static float rnd(oq_dtype type, float x) {
-    return type == OQ_FLOAT16 ? oq_f16_to_f32(oq_f32_to_f16(x)) : x;
-}
-
 static uint32_t bin_slow(const oq_hist *h, float x) {
     if (h->abs)
         x = fabsf(x);
     if (!(x >= h->first && x <= h->last) || isinf(x))
         return NONE;
-    const float width = rnd(h->type, h->last - h->first);
+    const float width = oq_np_step(h->type, h->last - h->first);
     if (!h->uniform || isinf(width))
         return (uint32_t)search(h, x);
-    float f = rnd(h->type, x - h->first);
-    f = rnd(h->type, rnd(h->type, f / width) * rnd(h->type, (float)h->n_bins));
+    float f = oq_np_step(h->type, x - h->first);
+    f = oq_np_step(h->type, oq_np_step(h->type, f / width) * oq_np_step(h->type, (float)h->n_bins));
     if (!(f >= 0 && f <= (float)h->n_bins)) /* overflow: numpy has no bin for it */
         return (uint32_t)search(h, x);
     size_t i = (size_t)f;

@@ -133,14 +133,8 @@ float oq_np_round(oq_dtype type, double x) {
     return type == OQ_FLOAT16 ? oq_f16_to_f32(oq_f64_to_f16(x)) : (float)x;
 }
 
-/* float16 arithmetic: the float32 result of two float16 values, rounded once more, is the correctly
- * rounded one. */
-static float rnd(oq_dtype type, float x) {
-    return type == OQ_FLOAT16 ? oq_f16_to_f32(oq_f32_to_f16(x)) : x;
-}
-
 void oq_np_linspace(oq_dtype type, float first, float last, size_t n, float *out) {
-    const float delta = rnd(type, last - first);
+    const float delta = oq_np_step(type, last - first);
     if (!isfinite(delta)) {
         const double wide = ((double)last - (double)first) / (double)n;
         for (size_t i = 0; i < n; i++)
@@ -148,15 +142,15 @@ void oq_np_linspace(oq_dtype type, float first, float last, size_t n, float *out
         out[n] = last;
         return;
     }
-    const float div = rnd(type, (float)n);
-    const float step = rnd(type, delta / div);
+    const float div = oq_np_step(type, (float)n);
+    const float step = oq_np_step(type, delta / div);
     for (size_t i = 0; i <= n; i++) {
-        float y = rnd(type, (float)i);
+        float y = oq_np_step(type, (float)i);
         if (step == 0) /* denormals: numpy divides first */
-            y = rnd(type, rnd(type, y / div) * delta);
+            y = oq_np_step(type, oq_np_step(type, y / div) * delta);
         else
-            y = rnd(type, y * step);
-        out[i] = rnd(type, y + first);
+            y = oq_np_step(type, y * step);
+        out[i] = oq_np_step(type, y + first);
     }
     out[n] = last;
 }

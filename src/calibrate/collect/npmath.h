@@ -8,7 +8,7 @@
  */
 #pragma once
 
-#include "base/port.h"
+#include "base/text/real.h"
 #include "onnx/dtype.h"
 
 /* np.sum of a contiguous array. */
@@ -22,6 +22,11 @@ void oq_np_log_f32_n(float *v, size_t n);
 
 /* x rounded to the type (OQ_FLOAT or OQ_FLOAT16), as a float. */
 float oq_np_round(oq_dtype type, double x);
+/* The same for the result of one operation on two values of the type, which float32 holds to more
+ * than twice the digits: so it is rounded as if it had been exact. */
+static inline float oq_np_step(oq_dtype type, float x) {
+    return type == OQ_FLOAT16 ? oq_f16_to_f32(oq_f32_to_f16(x)) : x;
+}
 
 /* np.linspace(first, last, n + 1) in `type`, n at least 1. Where the width of the range passes the
  * type numpy gives NaN; here the edges are then computed in double. */

@@ -16,17 +16,12 @@ static onq_code check(const oq_cal_options *o, onq_error *err) {
     return ONQ_OK;
 }
 
-/* One operation in the type of the edges. */
-static float in(oq_dtype type, float x) {
-    return oq_np_round(type, (double)x);
-}
-
 static float middle(const oq_cal_options *o, const oq_hist *h, size_t i) {
-    const float v = in(h->type, in(h->type, h->edges[i] + h->edges[i + 1]) * 0.5f);
+    const float v = oq_np_step(h->type, oq_np_step(h->type, h->edges[i] + h->edges[i + 1]) * 0.5f);
     if (o->scenario == OQ_CAL_SAME)
         return v;
     const float power = oq_np_round(h->type, 1.0 / 3.0);
-    const float root = in(h->type, powf(fabsf(v), power));
+    const float root = oq_np_step(h->type, powf(fabsf(v), power));
     return v < 0 ? -root : root;
 }
 
@@ -41,7 +36,7 @@ static onq_code solve(const oq_cal_options *o, const oq_tstat *t, const onq_allo
         const float v = middle(o, h, i);
         const double n = (double)h->count[i];
         first[i] = n * (double)v;
-        second[i] = n * (double)in(h->type, v * v);
+        second[i] = n * (double)oq_np_step(h->type, v * v);
         total += (int64_t)h->count[i];
     }
     const double avg = oq_np_sum_f64(first, h->n_bins) / (double)total;

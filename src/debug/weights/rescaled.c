@@ -9,6 +9,7 @@
  */
 #include "debug/weights/weights.h"
 
+#include "base/keyed.h"
 #include "onnx/operators.h"
 #include "samples/agreement.h"
 
@@ -76,17 +77,12 @@ static double left_over(const matrix *m) {
     return oq_signal_to_noise(signal, noise);
 }
 
-static int by_size(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 /* True if many of the factors differ from the middle one. Sorts them. */
 static bool is_uneven(double *v, uint64_t n) {
     uint64_t differ = 0;
     for (uint64_t i = 0; i < n; i++)
         v[i] = fabs(v[i]);
-    qsort(v, n, sizeof *v, by_size);
+    qsort(v, n, sizeof *v, oq_by_double);
     const double middle = v[n / 2];
     for (uint64_t i = 0; i < n; i++)
         differ += v[i] > UNEVEN * middle || UNEVEN * v[i] < middle;

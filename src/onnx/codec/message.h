@@ -36,20 +36,22 @@ typedef struct oq_packed {
 
 /* Bytes that are made when the model is written, or when somebody asks for them. `make` fills
  * exactly `size` bytes, may run on any thread, and must give the same bytes each time. */
-typedef struct oq_producer {
+typedef struct oq_producer oq_producer;
+typedef onq_code (*oq_slice_fn)(const oq_producer *self, uint64_t from, uint64_t n, uint8_t *out,
+                                onq_error *err);
+struct oq_producer {
     uint64_t size;
-    onq_code (*make)(const struct oq_producer *self, uint8_t *out, onq_error *err);
+    onq_code (*make)(const oq_producer *self, uint8_t *out, onq_error *err);
     void *ctx;
     /* Or NULL: bytes from .. from + n alone, where both are multiples of OQ_SLICE_UNIT, or end with
      * the payload. The writer makes large payloads in such slices, so that none is in memory as a
      * whole. */
-    onq_code (*slice)(const struct oq_producer *self, uint64_t from, uint64_t n, uint8_t *out,
-                      onq_error *err);
+    oq_slice_fn slice;
     bool follows; /* made together with one written before it: the writer makes it when its turn
                    * comes, which takes no time then */
     const uint8_t *ready; /* the bytes, where they are in memory for as long as the producer; else
                            * NULL */
-} oq_producer;
+};
 
 typedef struct oq_payload {
     const uint8_t *p;            /* the bytes, or NULL */

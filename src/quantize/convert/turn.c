@@ -225,18 +225,10 @@ static onq_code slice(const oq_producer *self, uint64_t from, uint64_t n, uint8_
     return oq_cv_turn_read(&d->turn, d->alloc, from, n, out, err);
 }
 
-static onq_code make(const oq_producer *self, uint8_t *out, onq_error *err) {
-    return slice(self, 0, self->size, out, err);
-}
-
 onq_code oq_cv_turn_payload(oq_model *m, oq_tensor *t, const oq_cv_turn *turn, onq_error *err) {
     assert(turn->rows > 0 && turn->width >= turn->cols);
     turned *d = OQ_NEW(&m->arena, turned);
-    uint64_t size = 0;
     OQ_TRY_ALLOC(d != NULL, err);
     *d = (turned){.alloc = &m->env->alloc, .turn = *turn};
-    OQ_TRY(oq_tensor_bytes(t, &size, err));
-    d->producer = (oq_producer){.size = size, .make = make, .slice = slice, .ctx = d};
-    oq_tensor_set_producer(t, &d->producer);
-    return ONQ_OK;
+    return oq_tensor_set_slices(t, &d->producer, slice, d, err);
 }

@@ -306,13 +306,8 @@ static onq_code slice(const oq_producer *self, uint64_t from, uint64_t n, uint8_
     return rc;
 }
 
-static onq_code make(const oq_producer *self, uint8_t *out, onq_error *err) {
-    return slice(self, 0, self->size, out, err);
-}
-
 onq_code oq_cv_values_payload(oq_model *m, oq_tensor *t, const oq_cv_values *v, onq_error *err) {
     made *d = OQ_NEW(&m->arena, made);
-    uint64_t size = 0;
     OQ_TRY_ALLOC(d != NULL, err);
     *d = (made){.alloc = &m->env->alloc, .v = *v, .width = oq_dtype_find(v->real)->bits / 8};
     if (v->turn != NULL) {
@@ -320,10 +315,7 @@ onq_code oq_cv_values_payload(oq_model *m, oq_tensor *t, const oq_cv_values *v, 
         d->v.turn = &d->turn;
     }
     OQ_TRY(oq_tensor_count(t, &d->count, err));
-    OQ_TRY(oq_tensor_bytes(t, &size, err));
-    d->producer = (oq_producer){.size = size, .make = make, .slice = slice, .ctx = d};
-    oq_tensor_set_producer(t, &d->producer);
-    return ONQ_OK;
+    return oq_tensor_set_slices(t, &d->producer, slice, d, err);
 }
 
 /* ---- as DequantizeLinear has it ---- */

@@ -3,6 +3,7 @@
  */
 #include "quantize/cost/unit_time.h"
 
+#include "base/keyed.h"
 #include "onnx/codec/schema.h"
 #include "onnx/edit.h"
 
@@ -208,11 +209,6 @@ static onq_code make_model(onq_env *env, const oq_unit *u, form f, trial *t, onq
 
 /* ---- timing ---- */
 
-static int by_size(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static onq_code time_round(trial *t, onq_error *err) {
     double times[MAX_RUNS], sum = 0;
     size_t n = 0;
@@ -223,7 +219,7 @@ static onq_code time_round(trial *t, onq_error *err) {
         times[n] = oq_seconds() - start;
         sum += times[n];
     }
-    qsort(times, n, sizeof times[0], by_size);
+    qsort(times, n, sizeof times[0], oq_by_double);
     t->best = fmin(t->best, times[n / 2]);
     return ONQ_OK;
 }

@@ -3,6 +3,7 @@
  */
 #include "tune/judge/bound.h"
 
+#include "base/keyed.h"
 #include "base/vec.h"
 
 #include <math.h>
@@ -70,17 +71,12 @@ double oq_ratio_bound(const oq_ratio *r) {
 
 /* ---- answers that change ---- */
 
-static int by_value(const void *x, const void *y) {
-    const float a = *(const float *)x, b = *(const float *)y;
-    return a < b ? -1 : a > b;
-}
-
 static float *sorted(const float *v, size_t n, oq_arena *a) {
     float *copy = OQ_NEW_ARRAY(a, float, n + 1);
     if (copy == NULL)
         return NULL;
     memcpy(copy, v, n * sizeof *v);
-    qsort(copy, n, sizeof *copy, by_value);
+    qsort(copy, n, sizeof *copy, oq_by_float);
     return copy;
 }
 
