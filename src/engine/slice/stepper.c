@@ -46,6 +46,11 @@ static onq_code find_needed(const oq_stepper *st, size_t stop, const bool *at_ha
         const oq_numbers *of = &st->slicer->reads[st->o.stops[k]];
         for (size_t i = 0; i < of->n; i++)
             OQ_TRY_ALLOC(OQ_PUSH(a, &read, of->v[i]), err);
+        if (st->o.beside == NULL || st->o.beside[k].n == 0)
+            continue;
+        const uint32_t beside = oq_slicer_value(st->slicer, st->o.beside[k]);
+        assert(beside != OQ_NO_VALUE);
+        OQ_TRY_ALLOC(OQ_PUSH(a, &read, beside), err);
     }
     return oq_slicer_walk(st->slicer, &read, at_hand, a, out, err);
 }

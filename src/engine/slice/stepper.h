@@ -29,8 +29,9 @@ typedef struct oq_stepper_options {
     oq_slicer_options slice;
     const uint32_t *stops; /* nodes of its graph, each after those it depends on; borrowed */
     size_t n_stops;
-    uint64_t memory;  /* bytes of tensors that may be kept: samples that pass it are let go */
-    uint64_t at_once; /* bytes of constants that a session should have; 0: 64 MiB */
+    const oq_str *beside; /* by stop: a tensor that is looked at there too; NULL or empty: none */
+    uint64_t memory;      /* bytes of tensors that may be kept: samples that pass it are let go */
+    uint64_t at_once;     /* bytes of constants that a session should have; 0: 64 MiB */
 } oq_stepper_options;
 
 typedef struct oq_stepper oq_stepper;
@@ -45,8 +46,8 @@ size_t oq_stepper_samples(const oq_stepper *s);
 /* Sees the tensors that were asked for, of one sample; borrowed during the call. */
 typedef onq_code (*oq_step_fn)(void *ctx, size_t sample, const oq_datum *tensors, onq_error *err);
 
-/* Computes the named tensors, inputs or outputs of the stop's node, for every sample in turn. Stops
- * are visited in order; one may be visited again before the next is. After a failure the stepper
- * can only be freed. */
+/* Computes the named tensors, inputs or outputs of the stop's node or what is beside it, for every
+ * sample in turn. Stops are visited in order; one may be visited again before the next is. After a
+ * failure the stepper can only be freed. */
 onq_code oq_stepper_go(oq_stepper *s, size_t stop, const oq_str *names, size_t n_names,
                        oq_step_fn fn, void *ctx, onq_error *err);

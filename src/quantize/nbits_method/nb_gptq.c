@@ -8,7 +8,7 @@
 #include "quantize/nbits_method/nb_learn.h"
 #include "quantize/number/qweight.h"
 
-#define RIDGE          0.3
+#define RIDGE          1.0
 #define ROWS_FOR_INPUT 4   /* that a ridge of RIDGE is for */
 #define SHRINK         0.4 /* --mse: ranges of blocks that are tried: down to this part */
 #define SHRINK_STEPS   40
@@ -83,7 +83,10 @@ static onq_code solve(solving *s, onq_error *err) {
     const oq_nb_task *t = s->t;
     const oq_nb_learned *l = t->learned;
     /* The weights that make of the quantized inputs what these make of the float ones. */
-    if (l->hessian->cross != NULL)
+    if (l->outputs)
+        OQ_TRY(oq_round_target_outputs(l->hessian, s->w, (size_t)s->first, (size_t)s->n,
+                                       ridge_of(l->hessian), s->w, err));
+    else if (l->hessian->cross != NULL)
         OQ_TRY(oq_round_target(l->hessian, s->w, (size_t)s->n, ridge_of(l->hessian), s->w, err));
     oq_round_grid grid = {.lo = 0,
                           .hi = (int32_t)((1u << t->bits) - 1),

@@ -5,6 +5,7 @@
 
 #include "engine/slice/stepper.h"
 #include "engine/sweep.h"
+#include "quantize/nbits_method/nb_stream.h"
 
 /* Weights that read the same tensors, and what is known of those. */
 typedef struct site {
@@ -12,10 +13,18 @@ typedef struct site {
     uint64_t k;
     OQ_VEC(oq_nb_lazy *) weights;
     uint32_t stop, float_stop; /* a node that reads a weight, in either graph; or OQ_NO_NODE */
+    oq_str output, stream;     /* of the one product, and what that is added to; or empty */
+    uint64_t n;                /* numbers in a row of these */
     oq_hessian hessian;
 } site;
 
 typedef OQ_VEC(site *) site_list;
+
+/* What the float model makes of a sample: product and stream added up. */
+typedef struct sums {
+    float *v;
+    uint64_t n;
+} sums;
 
 typedef struct learner {
     oq_nb_learn_job *job;
@@ -33,6 +42,7 @@ typedef struct learner {
     oq_stepper *floats, *made;
     site *at;      /* the site that is looked at */
     oq_datum *was; /* of each sample, its input in the float model */
+    sums *sums;    /* the same of a product that is added to a stream */
     oq_arena kept; /* these */
 } learner;
 
@@ -169,7 +179,7 @@ static onq_code choose_sites(learner *l, onq_error *err) {
             break;
         used += bytes;
         OQ_TRY(oq_hessian_init(&s->hessian, &l->linear, l->pool, &l->job->model->env->alloc,
-                               (size_t)s->k, false, err));
+                               (size_t)s->k, 0, err));
         for (size_t i = 0; i < s->inputs.n; i++)
             OQ_TRY(observe(l, s->inputs.v[i], s, err));
     }
@@ -247,15 +257,19 @@ static onq_code divide_sites(learner *l, onq_error *err) {
 static onq_code new_stepper(learner *l, oq_model_proto *proto, bool floats, oq_stepper **out,
                             onq_error *err) {
     uint32_t *stops = OQ_NEW_ARRAY(&l->arena, uint32_t, l->stepped.n + 1);
-    OQ_TRY_ALLOC(stops != NULL, err);
-    for (size_t i = 0; i < l->stepped.n; i++)
+    oq_str *beside = OQ_NEW_ARRAY(&l->arena, oq_str, l->stepped.n + 1);
+    OQ_TRY_ALLOC(stops != NULL && beside != NULL, err);
+    for (size_t i = 0; i < l->stepped.n; i++) {
         stops[i] = floats ? l->stepped.v[i]->float_stop : l->stepped.v[i]->stop;
+        beside[i] = l->stepped.v[i]->stream;
+    }
     oq_stepper_options o = {.slice = {.engine = l->job->engine,
                                       .session = l->job->session,
                                       .model = l->job->model,
                                       .proto = proto},
                             .stops = stops,
                             .n_stops = l->stepped.n,
+                            .beside = beside,
                             .memory = l->job->memory / 2};
     o.slice.session.n_threads = OQ_THREADS_RUNTIME;
     return oq_stepper_new(&o, l->job->source, out, err);
@@ -290,6 +304,108 @@ static onq_code add_both(void *ctx, size_t sample, const oq_datum *d, onq_error 
                           err);
 }
 
+/* ---- products that are added to a stream ---- */
+
+/* The only node that reads the site's only weight, or NULL. */
+static const oq_nb_reader *only_reader(const site *s, const oq_nb_made *made) {
+    const oq_nb_reader *found = NULL;
+    for (size_t i = 0; i < made->readers.n && s->weights.n == 1; i++)
+        if (made->readers.v[i].weight == s->weights.v[0]) {
+            if (found != NULL)
+                return NULL;
+            found = &made->readers.v[i];
+        }
+    return found;
+}
+
+/* Of each node of the quantized graph, the last of the sites that it depends on, and 1 more. */
+static onq_code last_sites(learner *l, const oq_index *ix, size_t **out, onq_error *err) {
+    const oq_graph *g = ix->graph;
+    size_t *last = *out = OQ_NEW_ARRAY(&l->arena, size_t, g->node.n + 1);
+    uint32_t *order = NULL;
+    OQ_TRY_ALLOC(last != NULL, err);
+    OQ_TRY(oq_topo_order(ix, &l->arena, &order, err));
+    for (size_t i = 0; i < l->stepped.n; i++)
+        for (size_t k = 0; k < l->stepped.v[i]->weights.n; k++) {
+            const oq_tensor *t = integers_of(g, l->stepped.v[i]->weights.v[k]);
+            const oq_value *v = t != NULL ? oq_index_find(ix, t->name) : NULL;
+            for (size_t u = 0; v != NULL && u < v->uses.n; u++)
+                last[v->uses.v[u].node] = i + 1; /* the greatest comes last */
+        }
+    for (size_t i = 0; i < g->node.n; i++) {
+        const oq_node *n = g->node.v[order[i]];
+        for (size_t k = 0; k < n->output.n; k++) {
+            const oq_value *v = n->output.v[k].n > 0 ? oq_index_find(ix, n->output.v[k]) : NULL;
+            for (size_t u = 0; v != NULL && u < v->uses.n; u++) {
+                size_t *to = &last[v->uses.v[u].node];
+                *to = *to > last[order[i]] ? *to : last[order[i]];
+            }
+        }
+    }
+    return ONQ_OK;
+}
+
+/* What is added must be there when the site is rounded: no later site makes it. */
+static onq_code find_streams(learner *l, oq_model_proto *flt, const oq_nb_made *made,
+                             onq_error *err) {
+    oq_index floats, quantized;
+    size_t *last = NULL;
+    OQ_TRY(oq_index_build(&floats, &l->arena, flt->graph, NULL, err));
+    OQ_TRY(oq_index_build(&quantized, &l->arena, l->job->model->proto->graph, NULL, err));
+    OQ_TRY(last_sites(l, &quantized, &last, err));
+    for (size_t i = 0; i < l->stepped.n; i++) {
+        site *s = l->stepped.v[i];
+        const oq_nb_reader *reader = only_reader(s, made);
+        const oq_str other =
+            reader != NULL ? oq_nb_stream_of(&floats, reader->output) : (oq_str){0};
+        const oq_value *v = other.n > 0 ? oq_index_find(&quantized, other) : NULL;
+        if (v == NULL || v->producer == OQ_NO_NODE || last[v->producer] > i)
+            continue;
+        s->stream = other;
+        s->output = reader->output;
+        s->n = oq_nb_lazy_task(s->weights.v[0])->n;
+    }
+    return ONQ_OK;
+}
+
+/* A stream of another size (one row for all, say) is left out here and in add_stream: what remains
+ * is the product's own output. */
+static onq_code keep_sum(void *ctx, size_t sample, const oq_datum *d, onq_error *err) {
+    learner *l = ctx;
+    oq_arena_release(&l->scratch);
+    oq_arena_init(&l->scratch, &l->job->model->env->alloc);
+    const float *y = oq_datum_floats(&d[0], &l->scratch), *r = oq_datum_floats(&d[1], &l->scratch);
+    float *sum = OQ_NEW_ARRAY(&l->kept, float, d[0].count + 1);
+    OQ_TRY_ALLOC(y != NULL && r != NULL && sum != NULL, err);
+    for (uint64_t i = 0; i < d[0].count; i++)
+        sum[i] = d[1].count == d[0].count ? y[i] + r[i] : y[i];
+    l->sums[sample] = (sums){sum, d[0].count};
+    return ONQ_OK;
+}
+
+static onq_code add_stream(void *ctx, size_t sample, const oq_datum *d, onq_error *err) {
+    learner *l = ctx;
+    const site *s = l->at;
+    const sums *of_float = &l->sums[sample];
+    const uint64_t rows = d[0].count / s->k;
+    oq_arena_release(&l->scratch);
+    oq_arena_init(&l->scratch, &l->job->model->env->alloc);
+    OQ_TRY(check_input(l, d, err));
+    if (rows * s->n != of_float->n)
+        return ONQ_OK;
+    const float *x = oq_datum_floats(&d[0], &l->scratch), *r = oq_datum_floats(&d[1], &l->scratch);
+    float *row = OQ_NEW_ARRAY(&l->scratch, float, s->k),
+          *rest = OQ_NEW_ARRAY(&l->scratch, float, s->n);
+    OQ_TRY_ALLOC(x != NULL && r != NULL && row != NULL && rest != NULL, err);
+    for (uint64_t i = 0; i < rows; i++) {
+        const oq_nb_stream_row at = {x + i * s->k, of_float->v + i * s->n,
+                                     d[1].count == of_float->n ? r + i * s->n : NULL, s->k, s->n};
+        oq_nb_stream_weigh(&at, row, rest);
+        OQ_TRY(oq_hessian_add(&l->at->hessian, row, rest, 1, (size_t)s->k, err));
+    }
+    return ONQ_OK;
+}
+
 static onq_code make_weights(learner *l, site *s, onq_error *err);
 
 static onq_code step_site(learner *l, size_t i, onq_error *err) {
@@ -297,14 +413,20 @@ static onq_code step_site(learner *l, size_t i, onq_error *err) {
     const size_t n = oq_stepper_samples(l->floats);
     oq_arena_init(&l->kept, &l->job->model->env->alloc);
     l->was = OQ_NEW_ARRAY(&l->kept, oq_datum, n + 1);
-    onq_code rc = l->was != NULL
-                      ? oq_hessian_init(&s->hessian, &l->linear, l->pool,
-                                        &l->job->model->env->alloc, (size_t)s->k, true, err)
-                      : oq_fail_nomem(err);
+    l->sums = OQ_NEW_ARRAY(&l->kept, sums, n + 1);
+    const bool added = s->stream.n > 0;
+    const oq_str of_float[2] = {s->output, s->stream}, of_made[2] = {s->inputs.v[0], s->stream};
+    onq_code rc =
+        l->was != NULL && l->sums != NULL
+            ? oq_hessian_init(&s->hessian, &l->linear, l->pool, &l->job->model->env->alloc,
+                              (size_t)s->k, (size_t)(added ? s->n : s->k), err)
+            : oq_fail_nomem(err);
     if (rc == ONQ_OK)
-        rc = oq_stepper_go(l->floats, i, &s->inputs.v[0], 1, keep_float, l, err);
+        rc = added ? oq_stepper_go(l->floats, i, of_float, 2, keep_sum, l, err)
+                   : oq_stepper_go(l->floats, i, &s->inputs.v[0], 1, keep_float, l, err);
     if (rc == ONQ_OK)
-        rc = oq_stepper_go(l->made, i, &s->inputs.v[0], 1, add_both, l, err);
+        rc = added ? oq_stepper_go(l->made, i, of_made, 2, add_stream, l, err)
+                   : oq_stepper_go(l->made, i, &s->inputs.v[0], 1, add_both, l, err);
     oq_arena_release(&l->kept);
     l->job->n_few += s->hessian.rows < s->k;
     if (rc == ONQ_OK)
@@ -333,6 +455,7 @@ static onq_code make_weights(learner *l, site *s, onq_error *err) {
     oq_round_factor factor = {0};
     const oq_nb_learned learned = {.hessian = &s->hessian,
                                    .factor = &factor,
+                                   .outputs = s->stream.n > 0,
                                    .job = l->job,
                                    .linear = &l->linear,
                                    .pool = l->pool};
@@ -373,6 +496,7 @@ static onq_code run(learner *l, oq_model *flt, const oq_nb_made *made, onq_error
     OQ_TRY(find_made(l, l->job->model->proto->graph, err));
     find_float(l, flt->proto->graph, made);
     OQ_TRY(divide_sites(l, err));
+    OQ_TRY(find_streams(l, flt->proto, made, err));
     OQ_TRY(fill_rest(l, flt, err)); /* before they are run */
     return step_sites(l, flt, err);
 }

@@ -4,7 +4,7 @@
  *
  *     gptq  Hessians of the inputs (quantize/rounding), one layer after another: a layer meets what
  *           the quantized layers before it make of the samples, and is rounded towards what it made
- *           of them as float. Both models run in slices (engine/slice/stepper.h), so that only a
+ *           of them as float (nb_stream.h: or towards a sum). Both models run in slices (engine/slice/stepper.h), so that only a
  *           layer of each is in memory. Weights in inner graphs, and those that several nodes read,
  *           see the inputs of the float model, as many Hessians at a time as memory holds. The
  *           integers are made here, not when the model is written.
@@ -23,6 +23,7 @@
 typedef struct oq_nb_learned {
     const oq_hessian *hessian; /* gptq */
     const oq_round_factor *factor;
+    bool outputs; /* the Hessian's second side has what the outputs should be */
     const struct oq_nb_learn_job *job;
     const oq_linear *linear;
     oq_pool *pool;

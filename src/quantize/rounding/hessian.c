@@ -10,25 +10,26 @@ static size_t tiles_of(size_t k) {
 }
 
 /* Numbers of one worker's tile. */
-static size_t tile_size(size_t k) {
-    return k < TILE ? k * k : (size_t)TILE * TILE;
+static size_t tile_size(const oq_hessian *h) {
+    const size_t most = h->k > h->m ? h->k : h->m;
+    return most < TILE ? most * most : (size_t)TILE * TILE;
 }
 
 onq_code oq_hessian_init(oq_hessian *h, const oq_linear *linear, oq_pool *pool,
-                         const onq_allocator *alloc, size_t k, bool second_side, onq_error *err) {
-    *h = (oq_hessian){.linear = linear, .pool = pool, .alloc = alloc, .k = k};
+                         const onq_allocator *alloc, size_t k, size_t m, onq_error *err) {
+    *h = (oq_hessian){.linear = linear, .pool = pool, .alloc = alloc, .k = k, .m = m};
     if (k == 0 || k > OQ_MAX_LINEAR)
         return oq_fail(err, ONQ_E_LIMIT, "a layer of %zu inputs; 1 to %d can be solved", k,
                        OQ_MAX_LINEAR);
     h->sum = oq_calloc(alloc, k * k, sizeof *h->sum);
     h->x = oq_calloc(alloc, OQ_HESSIAN_ROWS * k, sizeof *h->x);
-    h->tile = oq_calloc(alloc, oq_pool_workers(pool) * tile_size(k), sizeof *h->tile);
-    if (second_side) {
-        h->cross = oq_calloc(alloc, k * k, sizeof *h->cross);
-        h->y = oq_calloc(alloc, OQ_HESSIAN_ROWS * k, sizeof *h->y);
+    h->tile = oq_calloc(alloc, oq_pool_workers(pool) * tile_size(h), sizeof *h->tile);
+    if (m > 0) {
+        h->cross = oq_calloc(alloc, m * k, sizeof *h->cross);
+        h->y = oq_calloc(alloc, OQ_HESSIAN_ROWS * m, sizeof *h->y);
     }
     if (h->sum != NULL && h->x != NULL && h->tile != NULL &&
-        (!second_side || (h->cross != NULL && h->y != NULL)))
+        (m == 0 || (h->cross != NULL && h->y != NULL)))
         return ONQ_OK;
     oq_hessian_release(h);
     return oq_fail_nomem(err);
@@ -36,9 +37,9 @@ onq_code oq_hessian_init(oq_hessian *h, const oq_linear *linear, oq_pool *pool,
 
 static void free_block(oq_hessian *h) {
     oq_free(h->alloc, h->x, OQ_HESSIAN_ROWS * h->k * sizeof *h->x);
-    oq_free(h->alloc, h->y, OQ_HESSIAN_ROWS * h->k * sizeof *h->y);
+    oq_free(h->alloc, h->y, OQ_HESSIAN_ROWS * h->m * sizeof *h->y);
     if (h->tile != NULL)
-        oq_free(h->alloc, h->tile, oq_pool_workers(h->pool) * tile_size(h->k) * sizeof *h->tile);
+        oq_free(h->alloc, h->tile, oq_pool_workers(h->pool) * tile_size(h) * sizeof *h->tile);
     h->x = h->y = h->tile = NULL;
 }
 
@@ -47,31 +48,33 @@ void oq_hessian_release(oq_hessian *h) {
         return;
     free_block(h);
     oq_free(h->alloc, h->sum, h->k * h->k * sizeof *h->sum);
-    oq_free(h->alloc, h->cross, h->k * h->k * sizeof *h->cross);
+    oq_free(h->alloc, h->cross, h->m * h->k * sizeof *h->cross);
     *h = (oq_hessian){0};
 }
 
 /* ---- a block ---- */
 
-static void add_tile(oq_hessian *h, const float *x, const float *y, double *sum, size_t row,
+/* One tile of the sum of y x^T, where a row of y has `height` numbers. */
+static void add_tile(oq_hessian *h, const float *y, size_t height, double *sum, size_t row,
                      size_t col, unsigned worker) {
-    const size_t k = h->k, m = k - row < TILE ? k - row : TILE, n = k - col < TILE ? k - col : TILE;
-    float *tile = h->tile + worker * tile_size(k);
-    oq_linear_product(h->linear, m, n, h->gathered, x + row, k, y + col, k, tile, n);
+    const size_t k = h->k, m = height - row < TILE ? height - row : TILE,
+                 n = k - col < TILE ? k - col : TILE;
+    float *tile = h->tile + worker * tile_size(h);
+    oq_linear_product(h->linear, m, n, h->gathered, y + row, height, h->x + col, k, tile, n);
     for (size_t i = 0; i < m; i++)
         for (size_t j = 0; j < n; j++)
             sum[(row + i) * k + col + j] += (double)tile[i * n + j];
 }
 
-/* Tile i of the sum; those of the lower half have nothing to do there. */
+/* Tile i of the two; those of the lower half of the first have nothing to do. */
 static onq_code tile_task(void *ctx, size_t i, unsigned worker, onq_error *err) {
     oq_hessian *h = ctx;
     const size_t n = tiles_of(h->k), row = i / n, col = i % n;
     (void)err;
-    if (col >= row)
-        add_tile(h, h->x, h->x, h->sum, row * TILE, col * TILE, worker);
-    if (h->cross != NULL)
-        add_tile(h, h->y, h->x, h->cross, row * TILE, col * TILE, worker);
+    if (row >= n)
+        add_tile(h, h->y, h->m, h->cross, (row - n) * TILE, col * TILE, worker);
+    else if (col >= row)
+        add_tile(h, h->x, h->k, h->sum, row * TILE, col * TILE, worker);
     return ONQ_OK;
 }
 
@@ -79,7 +82,7 @@ static onq_code add_block(oq_hessian *h, onq_error *err) {
     const size_t n = tiles_of(h->k);
     if (h->gathered == 0)
         return ONQ_OK;
-    OQ_TRY(oq_pool_run(h->pool, n * n, tile_task, h, err));
+    OQ_TRY(oq_pool_run(h->pool, (n + tiles_of(h->m)) * n, tile_task, h, err));
     h->gathered = 0;
     return ONQ_OK;
 }
@@ -95,7 +98,7 @@ onq_code oq_hessian_add(oq_hessian *h, const float *x, const float *y, size_t n,
     for (size_t i = 0; i < n; i++) {
         copy_row(h->x + h->gathered * h->k, x + i * ld, h->k);
         if (y != NULL)
-            copy_row(h->y + h->gathered * h->k, y + i * ld, h->k);
+            copy_row(h->y + h->gathered * h->m, y + i * h->m, h->m);
         h->rows++;
         if (++h->gathered == OQ_HESSIAN_ROWS)
             OQ_TRY(add_block(h, err));

@@ -3,7 +3,7 @@
  * its weight. The error of rounded weights d at the layer's output is d^T H d.
  *
  *     oq_hessian h;
- *     OQ_TRY(oq_hessian_init(&h, &linear, pool, alloc, k, false, err));
+ *     OQ_TRY(oq_hessian_init(&h, &linear, pool, alloc, k, 0, err));
  *     for each sample
  *         OQ_TRY(oq_hessian_add(&h, x, NULL, rows, k, err));   rows of k floats
  *     OQ_TRY(oq_hessian_finish(&h, err));
@@ -16,7 +16,8 @@
  * with a second side) and a block.
  *
  * The second side is for a layer whose inputs are already quantized: y are the inputs of the float
- * model, and cross is the sum of y x^T (solve.h: the weights that fit x best).
+ * model, or what the layer's outputs should be, and cross is the sum of y x^T (solve.h: the weights
+ * that fit x best).
  */
 #pragma once
 
@@ -27,23 +28,24 @@ typedef struct oq_hessian {
     const oq_linear *linear;
     oq_pool *pool;
     const onq_allocator *alloc;
-    size_t k;
+    size_t k, m;   /* numbers in a row of x and of y */
     double *sum;   /* k x k; all of it after finish, only whole tiles of the upper half before */
-    double *cross; /* k x k, or NULL */
+    double *cross; /* m x k, or NULL */
     uint64_t rows;
-    float *x, *y;    /* the block that is being gathered: OQ_HESSIAN_ROWS x k */
+    float *x, *y;    /* the block that is being gathered: OQ_HESSIAN_ROWS x k, x m */
     size_t gathered; /* rows in it */
     float *tile;     /* scratch, one for each worker */
 } oq_hessian;
 
 #define OQ_HESSIAN_ROWS 512
 
-/* All zero. ONQ_E_LIMIT when k is larger than the library takes. */
+/* All zero. m: numbers in a row of the second side; 0: there is none. ONQ_E_LIMIT when k is larger
+ * than the library takes. */
 onq_code oq_hessian_init(oq_hessian *h, const oq_linear *linear, oq_pool *pool,
-                         const onq_allocator *alloc, size_t k, bool second_side, onq_error *err);
+                         const onq_allocator *alloc, size_t k, size_t m, onq_error *err);
 void oq_hessian_release(oq_hessian *h);
-/* Adds n rows of k floats, `ld` floats from one row to the next; y likewise, or NULL. Values that
- * are not finite count as 0. */
+/* Adds n rows of k floats, `ld` floats from one row to the next; y: rows of m floats without gaps,
+ * or NULL. Values that are not finite count as 0. */
 onq_code oq_hessian_add(oq_hessian *h, const float *x, const float *y, size_t n, size_t ld,
                         onq_error *err);
 /* Adds what was gathered and completes the lower half. */

@@ -82,6 +82,9 @@ onq_code oq_round(oq_round_job *job, onq_error *err);
 
 /* The weights that, applied to the quantized inputs x, come nearest to what w makes of the float
  * inputs y: the least squares of x w* - y w, held near w by `ridge` x the mean of the diagonal. out
- * is k x n and may be w; the Hessian has a second side. */
+ * is k x n and may be w; the Hessian has a second side of such inputs. */
 onq_code oq_round_target(const oq_hessian *h, const float *w, size_t n, double ridge, float *out,
                          onq_error *err);
+/* The same where the second side has what the outputs should be: n of them from `first` on. */
+onq_code oq_round_target_outputs(const oq_hessian *h, const float *w, size_t first, size_t n,
+                                 double ridge, float *out, onq_error *err);

@@ -8,6 +8,7 @@
 
 typedef struct target {
     const oq_hessian *h;
+    const double *outputs; /* n x k, or NULL: the second side has inputs */
     const float *w;
     size_t n;
     double ridge;
@@ -16,7 +17,8 @@ typedef struct target {
     double *b; /* for each worker: COLUMNS x k twice */
 } target;
 
-/* b = W^T cross + ridge W^T, of some columns; `turned` is scratch of the same size. */
+/* b = W^T cross + ridge W^T, of some columns, or cross + ridge W^T; `turned` is scratch of the same
+ * size. */
 static void fill_right_side(const target *t, size_t first, size_t m, double *b, double *turned) {
     const size_t k = t->h->k;
     for (size_t i = 0; i < k; i++)
@@ -25,9 +27,10 @@ static void fill_right_side(const target *t, size_t first, size_t m, double *b, 
             turned[i * m + c] = w;
             b[c * k + i] = -t->ridge * w;
         }
-    oq_linear_subtract(t->h->linear, m, k, k, turned, m, t->h->cross, k, b, k);
+    if (t->outputs == NULL)
+        oq_linear_subtract(t->h->linear, m, k, k, turned, m, t->h->cross, k, b, k);
     for (size_t i = 0; i < m * k; i++)
-        b[i] = -b[i];
+        b[i] = (t->outputs != NULL ? t->outputs[first * k + i] : 0) - b[i];
 }
 
 static onq_code solve_columns(void *ctx, size_t task, unsigned worker, onq_error *err) {
@@ -44,8 +47,8 @@ static onq_code solve_columns(void *ctx, size_t task, unsigned worker, onq_error
     return ONQ_OK;
 }
 
-onq_code oq_round_target(const oq_hessian *h, const float *w, size_t n, double ridge, float *out,
-                         onq_error *err) {
+static onq_code find_target(const oq_hessian *h, const double *outputs, const float *w, size_t n,
+                            double ridge, float *out, onq_error *err) {
     assert(h->cross != NULL);
     const size_t k = h->k, n_b = oq_pool_workers(h->pool) * 2 * COLUMNS * k;
     double *u = oq_calloc(h->alloc, k * k, sizeof *u), *b = oq_calloc(h->alloc, n_b, sizeof *b);
@@ -53,8 +56,14 @@ onq_code oq_round_target(const oq_hessian *h, const float *w, size_t n, double r
     onq_code rc = u != NULL && b != NULL ? ONQ_OK : oq_fail_nomem(err);
     for (size_t i = 0; i < k; i++)
         sum += h->sum[i * k + i];
-    target t = {
-        .h = h, .w = w, .n = n, .ridge = ridge * sum / (double)k, .u = u, .out = out, .b = b};
+    target t = {.h = h,
+                .outputs = outputs,
+                .w = w,
+                .n = n,
+                .ridge = ridge * sum / (double)k,
+                .u = u,
+                .out = out,
+                .b = b};
     if (rc == ONQ_OK && !(sum > 0 && isfinite(sum))) {
         memmove(out, w, k * n * sizeof *out); /* nothing was ever seen */
         goto done;
@@ -72,4 +81,16 @@ done:
     oq_free(h->alloc, u, k * k * sizeof *u);
     oq_free(h->alloc, b, n_b * sizeof *b);
     return rc;
+}
+
+onq_code oq_round_target(const oq_hessian *h, const float *w, size_t n, double ridge, float *out,
+                         onq_error *err) {
+    assert(h->m == h->k);
+    return find_target(h, NULL, w, n, ridge, out, err);
+}
+
+onq_code oq_round_target_outputs(const oq_hessian *h, const float *w, size_t first, size_t n,
+                                 double ridge, float *out, onq_error *err) {
+    assert(first + n <= h->m);
+    return find_target(h, h->cross + first * h->k, w, n, ridge, out, err);
 }

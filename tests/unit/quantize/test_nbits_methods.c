@@ -7,6 +7,7 @@
 
 #include "onnx/attr.h"
 #include "quantize/nbits_method/nb_learn.h"
+#include "quantize/nbits_method/nb_stream.h"
 #include "testing.h"
 
 #include <math.h>
@@ -409,7 +410,7 @@ static const uint8_t *learn(nbits_rig *r, const float *x, size_t rows) {
         assert_ok(oq_pool_new(r->q.b.env, &pool, &r->q.err), r->q.err);
         const oq_nb_learn_job job = {.model = r->q.b.m, .damp = 0.01};
         const oq_nb_learned learned = {.hessian = &h, .job = &job, .linear = &linear, .pool = pool};
-        assert_ok(oq_hessian_init(&h, &linear, pool, &r->q.b.env->alloc, 4, false, &r->q.err),
+        assert_ok(oq_hessian_init(&h, &linear, pool, &r->q.b.env->alloc, 4, 0, &r->q.err),
                   r->q.err);
         assert_ok(oq_hessian_add(&h, x, NULL, rows, 4, &r->q.err), r->q.err);
         assert_ok(oq_hessian_finish(&h, &r->q.err), r->q.err);
@@ -435,6 +436,61 @@ static void gptq_makes_up(void **state) {
     nbits_rig_end(&r);
     BYTES(learn(&r, NULL, 0), 15, 7 | 7 << 4);
     nbits_rig_end(&r);
+}
+
+static void assert_stream(const char *value, const char *want, bm *b) {
+    oq_index ix;
+    onq_error err = ONQ_ERROR_INIT;
+    assert_ok(oq_index_build(&ix, b->a, b->g, NULL, &err), err);
+    const oq_str got = oq_nb_stream_of(&ix, (oq_str){value, strlen(value)});
+    assert_true(oq_str_is(got, want));
+}
+
+/* A product is added to what the other input of an Add is, or of a norm that adds; a bias may lie
+ * between. What two nodes read, an output, and what is not added have no stream. */
+static void gptq_finds_streams(void **state) {
+    (void)state;
+    bm b;
+    bm_begin(&b, NULL, 17);
+    bm_input(&b, "x", OQ_FLOAT, "N,4");
+    bm_weight(&b, "w", "4,4", 1);
+    bm_weight(&b, "bias", "4", 2);
+    bm_node(&b, "MatMul", "m1", "x w", "y1", "");
+    bm_node(&b, "Add", "a1", "bias y1", "y1b", "");
+    bm_node(&b, "Add", "a2", "x y1b", "s1", "");
+    bm_node(&b, "MatMul", "m2", "s1 w", "y2", "");
+    bm_node(&b, "SkipSimplifiedLayerNormalization", "n", "s1 y2 bias", "normed _ _ s2", "");
+    bm_node(&b, "MatMul", "m3", "normed w", "y3", "");
+    bm_node(&b, "SkipSimplifiedLayerNormalization", "n2", "y3 bias bias", "normed2", "");
+    bm_node(&b, "MatMul", "m4", "normed2 w", "y4", "");
+    bm_node(&b, "Mul", "mul", "y4 s2", "product", "");
+    bm_node(&b, "Add", "a3", "product s2", "out", "");
+    bm_node(&b, "Relu", "r", "product", "out2", "");
+    bm_output(&b, "out", OQ_FLOAT, "N,4");
+    bm_output(&b, "out2", OQ_FLOAT, "N,4");
+    assert_stream("y1", "x", &b);
+    assert_stream("y2", "s1", &b);
+    assert_stream("y3", "", &b);
+    assert_stream("y4", "", &b);
+    assert_stream("product", "", &b);
+    assert_stream("out", "", &b);
+    bm_end(&b);
+}
+
+/* The float sum 3 4 0 0 has the size 2.5 by root mean square: all is divided by that. */
+static void gptq_weighs_rows(void **state) {
+    (void)state;
+    static const float x[] = {5, -10}, sum[] = {3, 4, 0, 0}, stream[] = {0.5f, 4, 0, 2.5f},
+                       none[4] = {0};
+    float inputs[2], outputs[4];
+    oq_nb_stream_weigh(&(oq_nb_stream_row){x, sum, stream, 2, 4}, inputs, outputs);
+    FLOATS(inputs, 2, -4);
+    FLOATS(outputs, 1, 0, 0, -1);
+    oq_nb_stream_weigh(&(oq_nb_stream_row){x, none, stream, 2, 4}, inputs, outputs);
+    FLOATS(inputs, 5, -10);
+    FLOATS(outputs, -0.5f, -4, 0, -2.5f);
+    oq_nb_stream_weigh(&(oq_nb_stream_row){x, sum, NULL, 2, 4}, inputs, outputs);
+    FLOATS(outputs, 1.2f, 1.6f, 0, 0);
 }
 
 /* ---- packed weights ---- */
@@ -572,11 +628,18 @@ static void what_fits_together(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rtn_symmetric),  cmocka_unit_test(rtn_asymmetric),
-        cmocka_unit_test(k_quant_search), cmocka_unit_test(hqq_search),
-        cmocka_unit_test(bnb4),           cmocka_unit_test(awq_range),
-        cmocka_unit_test(gptq_makes_up),  cmocka_unit_test(what_fits_together),
-        cmocka_unit_test(packed_by_hand), cmocka_unit_test(packed_without_samples),
+        cmocka_unit_test(rtn_symmetric),
+        cmocka_unit_test(rtn_asymmetric),
+        cmocka_unit_test(k_quant_search),
+        cmocka_unit_test(hqq_search),
+        cmocka_unit_test(bnb4),
+        cmocka_unit_test(awq_range),
+        cmocka_unit_test(gptq_makes_up),
+        cmocka_unit_test(gptq_finds_streams),
+        cmocka_unit_test(gptq_weighs_rows),
+        cmocka_unit_test(what_fits_together),
+        cmocka_unit_test(packed_by_hand),
+        cmocka_unit_test(packed_without_samples),
         cmocka_unit_test(packed_scales),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -153,7 +153,8 @@ static void products(void **state) {
 static void gather(bench *b, oq_hessian *h, const float *x, const float *y, size_t rows,
                    size_t at_once) {
     onq_error err = ONQ_ERROR_INIT;
-    assert_ok(oq_hessian_init(h, &b->linear, b->pool, &b->env->alloc, K, y != NULL, &err), err);
+    assert_ok(oq_hessian_init(h, &b->linear, b->pool, &b->env->alloc, K, y != NULL ? K : 0, &err),
+              err);
     for (size_t i = 0; i < rows; i += at_once) {
         const size_t n = rows - i < at_once ? rows - i : at_once;
         assert_ok(oq_hessian_add(h, x + i * K, y != NULL ? y + i * K : NULL, n, K, &err), err);
@@ -423,6 +424,29 @@ static void weights_for_other_inputs(void **state) {
     free(x);
 }
 
+/* Outputs by hand, of two that the second side has: with the inputs 1, 2 and 3 of one channel the
+ * first should be 3, 5 and 10 and the second -1, -2 and -3. 43/14 and -1 come nearest; a ridge as
+ * large as the sum of squares goes half of the way from a weight of 1. */
+static void weights_for_wanted_outputs(void **state) {
+    (void)state;
+    static const float x[] = {1, 2, 3}, y[] = {3, -1, 5, -2, 10, -3}, w[] = {1, 1};
+    float out[2];
+    bench b;
+    oq_hessian h;
+    onq_error err = ONQ_ERROR_INIT;
+    bench_begin(&b, 1, false);
+    assert_ok(oq_hessian_init(&h, &b.linear, b.pool, &b.env->alloc, 1, 2, &err), err);
+    assert_ok(oq_hessian_add(&h, x, y, 3, 1, &err), err);
+    assert_ok(oq_hessian_finish(&h, &err), err);
+    assert_true(h.sum[0] == 14 && h.cross[0] == 43 && h.cross[1] == -14);
+    assert_ok(oq_round_target_outputs(&h, w, 0, 2, 0, out, &err), err);
+    assert_true(fabsf(out[0] - 43.0f / 14) < 1e-6f && fabsf(out[1] + 1) < 1e-6f);
+    assert_ok(oq_round_target_outputs(&h, w, 1, 1, 1, out, &err), err);
+    assert_true(fabsf(out[0]) < 1e-6f);
+    oq_hessian_release(&h);
+    bench_end(&b);
+}
+
 /* ---- inputs that say nothing, memory ---- */
 
 static void dead_and_broken_inputs(void **state) {
@@ -463,7 +487,7 @@ static onq_code sweep_body(const onq_allocator *a, void *ctx, onq_error *err) {
     fixture *f = ctx;
     oq_hessian h;
     float out[K * N];
-    OQ_TRY(oq_hessian_init(&h, &f->b.linear, f->b.pool, a, K, true, err));
+    OQ_TRY(oq_hessian_init(&h, &f->b.linear, f->b.pool, a, K, K, err));
     onq_code rc = oq_hessian_add(&h, f->w, f->w, N, K, err);
     if (rc == ONQ_OK)
         rc = oq_hessian_finish(&h, err);
@@ -500,6 +524,7 @@ int main(void) {
                                        cmocka_unit_test(scales_of_blocks),
                                        cmocka_unit_test(scales_that_move),
                                        cmocka_unit_test(weights_for_other_inputs),
+                                       cmocka_unit_test(weights_for_wanted_outputs),
                                        cmocka_unit_test(dead_and_broken_inputs),
                                        cmocka_unit_test(stopped),
                                        cmocka_unit_test(every_allocation_fails)};
