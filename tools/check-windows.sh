@@ -8,7 +8,8 @@
 #   unit      the unit tests, built for Windows; tests/windows/left_out.txt says which are not, and why
 #   cli       tests/cli with this program in the place of onq
 #   python    the wheel (tools/wheels.sh windows) in a Python of Windows, against build/venv: the same files. The variable
-#             ONQ_WINDOWS_PYTHON is the folder of that Python, with numpy and onnx in it; left out without it
+#             ONQ_WINDOWS_PYTHON is the folder of that Python, with numpy, onnx and a recent
+#             msvcp140.dll in it (docs/PACKAGES.md); left out without it
 # Wine is not Windows: docs/PACKAGES.md says what remains to be seen there. Prints what differs; exits 1 if anything does.
 set -u
 cd -- "$(dirname -- "$0")/.." || exit 1
@@ -346,7 +347,7 @@ part_python() {
         bad "package.py here" "$work/said"
     # ucrtbase and others of Microsoft may lie beside it: numpy asks for more of them than wine 8 has. It wants pipes.
     WINEDLLOVERRIDES="mscoree,mshtml=;ucrtbase,msvcp140,vcruntime140,vcruntime140_1=n,b" PYTHONHOME="Z:$python" \
-        PYTHONPATH="Z:$work/python/wheel" PROGRAM=$python/python.exe timeout 600 "$theirs" tests/windows/package.py examples \
+        PYTHONPATH="Z:$work/python/wheel" ONQ_ONNXRUNTIME=$root/build/windows/runtime PROGRAM=$python/python.exe timeout 600 "$theirs" tests/windows/package.py examples \
         "Z:$work/python/theirs" 2>&1 </dev/null | cat >"$work/said"
     if [ "${PIPESTATUS[0]}" != 0 ]; then
         bad "package.py under wine" "$work/said"

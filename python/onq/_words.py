@@ -61,7 +61,7 @@ _SAME = {
 }
 
 _EXTRA = re.compile(r"--extra ([A-Za-z][\w.]*)")
-_OPTION = re.compile(r"(?<![\w-])--([a-z][a-z0-9_]*)")
+_OPTION = re.compile(r"(?<![\w-])--([a-z][a-z0-9_]*)(?![\w-])")
 _COMMAND = re.compile(r"['`]onq (\w+)['`]")
 
 

@@ -87,6 +87,7 @@ def test_words_name_options_that_exist():
     assert _words.in_python("--extra BlockSize and --block_size", "static") == "extra_options['BlockSize'] and extra_options['BlockSize']"
     assert _words.in_python("--lift_constants", "static") == "the option lift_constants of the command onq"
     assert _words.in_python("a--b and x --data y", "static") == "a--b and x calibration_data_reader y"
+    assert _words.in_python("pip download --no-deps it", "static") == "pip download --no-deps it"
 
 
 def test_the_root_logger_is_left_alone(cnn, tmp_path):
