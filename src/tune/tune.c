@@ -63,7 +63,10 @@ onq_code oq_tune_session(oq_tune *t, oq_model *m, unsigned n_threads, oq_session
     o.level = OQ_OPT_ALL;
     o.n_threads = n_threads;
     o.no_spinning = true;
-    return oq_session_open(t->engine, &o, out, err);
+    const double begin = oq_tune_now(t);
+    const onq_code rc = oq_session_open(t->engine, &o, out, err);
+    t->opened = fmax(t->opened, oq_tune_now(t) - begin);
+    return rc;
 }
 
 /* A recipe while it is scored: its models have sessions one after the other. */
@@ -314,7 +317,7 @@ static onq_code clock_float(oq_tune *t, onq_error *err) {
                                   .own_time = t->n_threads == 1,
                                   .seconds = oq_tune_clock_seconds(t)};
     OQ_TRY(oq_trials_clock(t->choose, &clocking, err));
-    t->raced = t->opened / 2 + (oq_tune_now(t) - begin) / OQ_CLOCK_ROUNDS; /* a round of two */
+    t->raced = t->opened + (oq_tune_now(t) - begin) / OQ_CLOCK_ROUNDS; /* one round will do */
     return ONQ_OK;
 }
 

@@ -41,7 +41,7 @@ typedef struct oq_tune {
     oq_targets targets;
     oq_prefer prefer;
     double begin, deadline; /* of oq_seconds; deadline 0: none */
-    double opened;          /* seconds that opening a session of float took */
+    double opened;          /* the most seconds that opening a session took */
     bool allow_static, allow_dynamic, allow_qoperator, allow_float16, allow_nbits;
     size_t max_float_units; /* SIZE_MAX: any number */
     bool inner;             /* the model has If, Loop or Scan */
