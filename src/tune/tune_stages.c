@@ -138,23 +138,61 @@ static onq_code try_qoperator(oq_tune *t, onq_error *err) {
 }
 
 /* Weights only; the products are computed in float, or by integers as the runtime likes. */
-static const struct {
+typedef struct weight_way {
     const char *label, *bits, *method;
-} weights[] = {
-    {"weights of 8 bits", "8", NULL},
-    {"weights of 4 bits", "4", NULL},
-    {"weights of 4 bits, hqq", "4", "hqq"},
+    bool tables;  /* of embeddings too, which makes a small file */
+    bool learned; /* from samples, which takes long: where 4 bits do not do without */
+} weight_way;
+
+static const weight_way weights[] = {
+    {"weights of 8 bits", "8", NULL, false, false},
+    {"weights of 4 bits", "4", NULL, false, false},
+    {"weights of 4 bits, hqq", "4", "hqq", false, false},
+    {"weights of 4 bits, gptq_hqq", "4", "gptq_hqq", false, true},
+    {"weights and tables of 8 bits", "8", NULL, true, false},
+    {"weights and tables of 4 bits", "4", NULL, true, false},
 };
+
+static onq_code weight_recipe(oq_tune *t, const weight_way *w, oq_recipe *r, onq_error *err) {
+    *r = (oq_recipe){.command = "nbits", .after = t->base};
+    OQ_TRY(oq_recipe_add(r, t->arena, "bits", w->bits, err));
+    OQ_TRY(oq_recipe_add(r, t->arena, "accuracy_level", "4", err));
+    if (w->method != NULL)
+        OQ_TRY(oq_recipe_add(r, t->arena, "quant_method", w->method, err));
+    if (w->tables) {
+        OQ_TRY(oq_recipe_add(r, t->arena, "op_types_to_quantize", "MatMul,Gather", err));
+        OQ_TRY(oq_recipe_add(r, t->arena, "all_weights", NULL, err));
+    }
+    if (!w->learned)
+        return ONQ_OK;
+    OQ_TRY(oq_recipe_add(r, t->arena, "mse", NULL, err));
+    OQ_TRY(oq_recipe_add(r, t->arena, "actorder", NULL, err));
+    for (size_t i = 0; i < t->n_samples; i++)
+        OQ_TRY(oq_recipe_add(r, t->arena, t->samples[i].name, t->samples[i].value, err));
+    return ONQ_OK;
+}
+
+static bool do_with_few_bits(const oq_tune *t) {
+    for (size_t i = 0; i < t->all.n; i++) {
+        const oq_candidate *c = t->all.v[i];
+        const char *bits = oq_recipe_get(&c->recipe, "bits");
+        if (c->ok && bits != NULL && strcmp(bits, "4") == 0 &&
+            oq_targets_hold(&t->targets, &c->score))
+            return true;
+    }
+    return false;
+}
 
 static onq_code try_nbits(oq_tune *t, onq_error *err) {
     for (size_t i = 0; i < OQ_COUNT(weights) && t->allow_nbits; i++) {
         oq_candidate *c = NULL;
-        oq_recipe r = {.command = "nbits", .after = t->base};
-        OQ_TRY(oq_recipe_add(&r, t->arena, "bits", weights[i].bits, err));
-        OQ_TRY(oq_recipe_add(&r, t->arena, "accuracy_level", "4", err));
-        if (weights[i].method != NULL)
-            OQ_TRY(oq_recipe_add(&r, t->arena, "quant_method", weights[i].method, err));
-        OQ_TRY(oq_tune_try(t, &r, weights[i].label, &c, err));
+        oq_recipe r;
+        const weight_way *w = &weights[i];
+        if ((w->tables && t->prefer != OQ_PREFER_SIZE) ||
+            (w->learned && (!t->language || do_with_few_bits(t))))
+            continue;
+        OQ_TRY(weight_recipe(t, w, &r, err));
+        OQ_TRY(oq_tune_try(t, &r, w->label, &c, err));
     }
     return ONQ_OK;
 }

@@ -334,6 +334,11 @@ def test_a_language_model_that_is_to_be_small(tmp_path, target):
                        target, "--prefer", "size", "--json").stdout)
     metric, value = target.split("=")
     kinds = [c["options"]["command"] for c in j["candidates"] if c["options"]["command"] not in ("float", "preprocess")]
+    ways = [c["options"] for c in j["candidates"] if c["options"]["command"] == "nbits"]
+    assert [w for w in ways if w.get("op_types_to_quantize") == "MatMul,Gather"]  # tables count where size does
+    few = [c for c in j["candidates"] if c["options"].get("bits") == "4" and not c["options"].get("op_types_to_quantize")]
+    learned = [c for c in few if c["options"].get("quant_method") == "gptq_hqq"]
+    assert len(learned) == (not any(c["reached"] for c in few if c not in learned))
     assert kinds[0] == "nbits" and j["target"] == {metric: float(value)} and j["target_reached"]
     chosen = j["chosen"]
     assert chosen["figure"][metric] <= chosen["bound"][metric] <= float(value)
