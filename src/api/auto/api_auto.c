@@ -11,6 +11,7 @@
 #include "base/system/file.h"
 #include "base/system/temp.h"
 #include "base/text/number_text.h"
+#include "engine/ort.h"
 #include "onnx/check/check.h"
 #include "onnx/graph.h"
 #include "onnx/summary/summary.h"
@@ -521,8 +522,8 @@ static uint64_t digest(const oq_trials *set) {
 }
 
 /* The runtime and its parts change the figures of a candidate, and so do the right answers. */
-static void add_options(const oq_auto *a, oq_buf *job) {
-    static const char *const names[] = {"onnxruntime", "provider"};
+static onq_code add_options(const oq_auto *a, oq_buf *job, onq_error *err) {
+    static const char *const names[] = {"onnxruntime", "provider", "for_runtime"};
     const onq_options *o = a->job->opts;
     size_t n = 0;
     const oq_str *list = oq_opt_list(o, "custom_ops", &n);
@@ -536,6 +537,11 @@ static void add_options(const oq_auto *a, oq_buf *job) {
         sum = 31 * sum + (uint64_t)a->labels.v[i];
     if (a->labels.v != NULL)
         oq_buf_addf(job, ", labels %016llx", (unsigned long long)sum);
+    onq_runtime_info runtime;
+    const bool named = oq_opt_is_set(o, "onnxruntime");
+    OQ_TRY(oq_ort_query(a->job->env, named ? oq_opt_str(o, "onnxruntime") : NULL, &runtime, err));
+    oq_buf_addf(job, ", runtime %s", runtime.version);
+    return ONQ_OK;
 }
 
 /* What a search must have in common with one that it goes on from. */
@@ -554,13 +560,14 @@ static onq_code open_state(oq_auto *a, onq_error *err) {
         oq_buf_addf(&job, ", %s", oq_metric_of(t->targets.v[i].metric)->name);
     for (size_t i = 0; i < t->n_samples; i++)
         oq_buf_addf(&job, ", %s %s", t->samples[i].name, t->samples[i].value);
-    add_options(a, &job);
-    const onq_code rc = job.failed ? oq_fail_nomem(err)
-                                   : oq_state_open(&a->tune.state, a->job->env,
-                                                   oq_opt_is_set(a->job->opts, "resume")
-                                                       ? oq_opt_str(a->job->opts, "resume")
-                                                       : NULL,
-                                                   job.p, err);
+    onq_code rc = add_options(a, &job, err);
+    if (rc == ONQ_OK)
+        rc = job.failed ? oq_fail_nomem(err)
+                        : oq_state_open(&a->tune.state, a->job->env,
+                                        oq_opt_is_set(a->job->opts, "resume")
+                                            ? oq_opt_str(a->job->opts, "resume")
+                                            : NULL,
+                                        job.p, err);
     oq_buf_release(&job);
     return rc;
 }
