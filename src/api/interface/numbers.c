@@ -57,6 +57,9 @@ static bool is_real(int32_t dtype) {
 static onq_code set_layout(quantizing *q, int64_t axis, int64_t block, onq_error *err) {
     const onq_tensor *x = q->x;
     uint64_t n_scale = 0, n_zero = 0, want = 1;
+    if (block < 0)
+        return oq_fail(err, ONQ_E_INVALID, "a block of %lld values is not possible",
+                       (long long)block);
     OQ_TRY(count_of(q->scale, "scale", &n_scale, err));
     if (q->zero != NULL)
         OQ_TRY(count_of(q->zero, "zero point", &n_zero, err));
@@ -141,6 +144,9 @@ static onq_code check(quantizing *q, double low, double high, size_t size, onq_e
     const oq_qrange r = oq_qtype_range(q->type->dtype, false, false);
     q->low = isnan(low) || low < r.min ? (float)r.min : (float)low;
     q->high = isnan(high) || high > r.max ? (float)r.max : (float)high;
+    if (!(q->low <= q->high))
+        return oq_fail(err, ONQ_E_INVALID, "%s has no value between low %g and high %g",
+                       q->type->name, low, high);
     return ONQ_OK;
 }
 

@@ -84,6 +84,7 @@ static void numbers_refuse(void **state) {
         {&tx, &three, 0, 0, OQ_INT8, 6, ONQ_E_INVALID, "3 scales"},
         {&tx, &three, 2, 0, OQ_INT8, 6, ONQ_E_INVALID, "no axis 2"},
         {&tx, &three, 1, 2, OQ_INT8, 6, ONQ_E_INVALID, "where 4 are needed"},
+        {&tx, &one, 0, -5, OQ_INT8, 6, ONQ_E_INVALID, "a block of -5 values"},
         {&cut, &one, 0, 0, OQ_INT8, 6, ONQ_E_INVALID, "20 bytes"},
         {&whole, &one, 0, 0, OQ_INT8, 6, ONQ_E_INVALID, "float16 or double"},
         {&tx, &one, 0, 0, OQ_INT8, 6, ONQ_E_INVALID, "element 5 is NaN"},
@@ -92,6 +93,11 @@ static void numbers_refuse(void **state) {
         assert_fails(onq_quantize(cases[i].x, cases[i].scale, NULL, cases[i].axis, cases[i].block,
                                   NAN, NAN, cases[i].dtype, out, cases[i].size, &err),
                      cases[i].code, err, cases[i].says);
+    static const double bounds[][2] = {{300, 400}, {-400, -300}, {20, 10}};
+    for (size_t i = 0; i < OQ_COUNT(bounds); i++)
+        assert_fails(onq_quantize(&tx, &one, NULL, 0, 0, bounds[i][0], bounds[i][1], OQ_UINT8, out,
+                                  sizeof out, &err),
+                     ONQ_E_INVALID, err, "no value between low");
     assert_fails(onq_scale_zero_point(NAN, 1, OQ_FLOAT, 0, 255, 0, NULL, &scale, &zero, &err),
                  ONQ_E_INVALID, err, "NaN");
     assert_fails(onq_scale_zero_point(0, 1, OQ_INT8, 0, 255, 0, NULL, &scale, &zero, &err),
