@@ -21,7 +21,7 @@ refused "unknown option '-?'" dynamic '-?'
 refused "unknown option '-?' in '-q?'" dynamic '-q?'
 refused '--quiet' dynamic -vq=maybe -i "$model" -o x.onnx
 refused 'is not a number' static -i "$model" -o x.onnx --calib_percentile "$long"
-refused 'is not a size' static -i "$model" -o x.onnx --memory "$(printf '1%.0s' {1..80})"
+refused 'is too large a size' static -i "$model" -o x.onnx --memory "$(printf '1%.0s' {1..80})"
 refused 'is not a whole number' static -i "$model" -o x.onnx --op_per_channel_axis =1
 refused 'there is no number after' static -i "$model" -o x.onnx --op_per_channel_axis MatMul
 refused 'is not KEY=VALUE' static -i "$model" -o x.onnx --extra =1

@@ -80,12 +80,18 @@ static onq_code check_range(const onq_option_info *row, const char *text, double
                    low, has_lo && has_hi ? " to " : "", dots + 2);
 }
 
+static bool is_whole(const char *text) {
+    const char *digits = text[0] == '-' ? text + 1 : text;
+    return *digits != '\0' && digits[strspn(digits, "0123456789")] == '\0';
+}
+
 static onq_code parse_int(const onq_option_info *row, const char *text, oq_opt_value *v,
                           onq_error *err) {
     const char *digits = text[0] == '+' ? text + 1 : text;
     int64_t i = 0;
     if (!oq_str_to_i64(oq_str_of(digits), &i))
-        return oq_fail(err, ONQ_E_OPTION, "--%s: '%.100s' is not a whole number", row->name, text);
+        return oq_fail(err, ONQ_E_OPTION, "--%s: '%.100s' is %s", row->name, text,
+                       is_whole(digits) ? "too large a number" : "not a whole number");
     OQ_TRY(check_range(row, text, (double)i, err));
     v->i = i;
     v->real = (double)i;
@@ -108,7 +114,7 @@ static onq_code parse_size(const onq_option_info *row, const char *text, oq_opt_
     static const char units[] = "kmgt";
     const size_t n = strspn(text, "0123456789.");
     char number[64];
-    double r = -1;
+    double r = n < sizeof number ? -1 : INFINITY;
     if (n < sizeof number) {
         memcpy(number, text, n);
         number[n] = '\0';
@@ -126,7 +132,9 @@ static onq_code parse_size(const onq_option_info *row, const char *text, oq_opt_
             (u != NULL && oq_opt_same(oq_str_of(unit), OQ_S("ib"))))
             unit = "";
     }
-    if (r < 0 || *unit != '\0' || r > 9.2e18)
+    if (r > 9.2e18 && *unit == '\0')
+        return oq_fail(err, ONQ_E_OPTION, "--%s: '%.100s' is too large a size", row->name, text);
+    if (r < 0 || *unit != '\0')
         return oq_fail(
             err, ONQ_E_OPTION,
             "--%s: '%.100s' is not a size (a number of bytes, which may end in k, m, g or t)",
