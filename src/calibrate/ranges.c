@@ -155,6 +155,11 @@ bool oq_range_is_infinite(const oq_range *r) {
     return has_infinity(&r->lowest) || has_infinity(&r->highest);
 }
 
+bool oq_range_is_empty(const oq_range *r) {
+    double lo = 0, hi = 0;
+    return oq_range_pair(r, &lo, &hi) && lo > hi;
+}
+
 static bool is_symmetric(const oq_ranges *r, const oq_range *t) {
     double lo = 0, hi = 0;
     if (r->method == OQ_CAL_PERCENTILE && oq_num_has(&t->hist))

@@ -106,6 +106,8 @@ bool oq_ranges_are_symmetric(const oq_ranges *r);
 
 /* True if it has an infinite end (in any channel). Such a tensor has no scale. */
 bool oq_range_is_infinite(const oq_range *r);
+/* True if the tensor had no value in any sample: its range is infinite, and the wrong way round. */
+bool oq_range_is_empty(const oq_range *r);
 
 /* Reads a cache. Unlike the reference it says what is wrong, and where. r is initialised by the
  * call (release it after success). */

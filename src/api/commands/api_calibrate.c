@@ -198,21 +198,28 @@ static void show_json(oq_job *job, const oq_ranges *r) {
     oq_jw_end_object(w);
 }
 
-/* The quantizer leaves such tensors float; a user who only calibrates learns of them here. */
-static void warn_of_infinite(const oq_job *job, const oq_ranges *r) {
+static void warn_of_some(const oq_job *job, const oq_ranges *r, bool empty, const char *one,
+                         const char *several) {
     const oq_range *first = NULL;
     size_t n = 0;
     for (size_t i = 0; i < r->all.n; i++) {
-        if (!oq_range_is_infinite(r->all.v[i]))
+        const oq_range *t = r->all.v[i];
+        if (!oq_range_is_infinite(t) || oq_range_is_empty(t) != empty)
             continue;
-        first = first != NULL ? first : r->all.v[i];
+        first = first != NULL ? first : t;
         n++;
     }
     if (n > 0)
         oq_warn(job->env,
-                "%zu tensor%s an infinity (the first: '%.*s'): the range is infinite, and the "
-                "tensor stays float when the model is quantized",
-                n, n == 1 ? " holds" : "s hold", OQ_STR(first->name));
+                "%zu tensor%s (the first: '%.*s'): the range is infinite, and the tensor stays "
+                "float when the model is quantized",
+                n, n == 1 ? one : several, OQ_STR(first->name));
+}
+
+/* The quantizer leaves such tensors float; a user who only calibrates learns of them here. */
+static void warn_of_infinite(const oq_job *job, const oq_ranges *r) {
+    warn_of_some(job, r, false, " holds an infinity", "s hold an infinity");
+    warn_of_some(job, r, true, " has no values in any sample", "s have no values in any sample");
 }
 
 /* Cache and tables together, or none of them. */

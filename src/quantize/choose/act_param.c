@@ -67,8 +67,7 @@ bool oq_act_is_infinite(const oq_range *r, const oq_override *o) {
 }
 
 void oq_act_warn_infinite(const onq_env *env, oq_str name, const oq_range *r) {
-    double low = 0, high = 0;
-    if (r != NULL && oq_range_pair(r, &low, &high) && low > high)
+    if (r != NULL && oq_range_is_empty(r))
         oq_warn(env, "tensor '%.*s' is empty in every sample and stays float", OQ_STR(name));
     else
         oq_warn(env, "tensor '%.*s' holds an infinity and stays float", OQ_STR(name));
