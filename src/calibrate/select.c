@@ -16,6 +16,7 @@
  */
 #include "calibrate/select.h"
 
+#include "calibrate/method/method.h"
 #include "calibrate/sizes.h"
 #include "onnx/graph.h"
 #include "onnx/operators.h"
@@ -117,7 +118,7 @@ static bool repeats_values(const oq_node *n, bool same_order) {
 
 static onq_code alias_repeats(void *ctx, oq_graph *g, onq_error *err) {
     selecting *s = ctx;
-    const bool same_order = s->o->method == OQ_CAL_MINMAX;
+    const bool same_order = !oq_cal_class_of(s->o->method)->histogram;
     (void)err;
     for (size_t i = 0; i < g->node.n && !s->o->per_channel; i++) {
         const oq_node *n = g->node.v[i];

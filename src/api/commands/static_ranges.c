@@ -10,6 +10,7 @@
 #include "api/samples.h"
 #include "base/text/near_path.h"
 #include "calibrate/calibrate.h"
+#include "calibrate/method/method.h"
 #include "quantize/choose/reach.h"
 
 /* ---- ranges that are there ---- */
@@ -156,7 +157,7 @@ static onq_code check_histograms(oq_static *s, onq_error *err) {
     bool any = false;
     oq_qconfig outer = s->q.config;
     oq_qrun run = s->q.run;
-    if (!outer.as_reference || s->method == OQ_CAL_MINMAX || s->q.has_ranges)
+    if (!outer.as_reference || !oq_cal_class_of(s->method)->histogram || s->q.has_ranges)
         return ONQ_OK;
     outer.enable_subgraph = false;
     run.config = &outer;

@@ -35,8 +35,8 @@ typedef struct oq_cal_class {
      * any thread. */
     onq_code (*solve)(const oq_cal_options *o, const oq_tstat *t, const onq_allocator *a,
                       oq_cal_answer *out, onq_error *err);
-    /* Puts the answer into a range of the result, in the reference's types. Histogram methods: all
-     * but the ends. May be NULL for them. */
+    /* Puts the answer into a range of the result, in the reference's types and with values that are
+     * exact in them. Histogram methods: all but the ends. May be NULL for them. */
     onq_code (*emit)(const oq_cal_options *o, const oq_tstat *t, const oq_cal_answer *x,
                      oq_arena *a, oq_range *out, onq_error *err);
     /* Histogram methods: what the ends of the range depend on. NULL: on all counts. */
