@@ -25,6 +25,7 @@
 #include "quantize/qoperator/qoperator.h"
 #include "quantize/rules.h"
 #include "quantize/trained/trained.h"
+#include "shape/sop.h"
 
 #include "build_model.h"
 #include "onnx/attr.h"
@@ -349,6 +350,18 @@ static void decide_case(text_case *c, oq_buf *plan) {
     end_case(&s, plan);
 }
 
+/* A rule that does not fit writes an operator that no runtime has. */
+static void check_operators(const setting *s) {
+    const oq_graph *g = s->b.m->proto->graph;
+    for (size_t i = 0; i < g->node.n; i++) {
+        const oq_node *n = g->node.v[i];
+        if (oq_sop_find(n->domain, n->op_type, INT64_MAX) == NULL)
+            fail_msg("%s: it makes the operator %.*s, which src/shape/sop.def does not have: is "
+                     "there one in ONNX Runtime?",
+                     s->head, OQ_STR(n->op_type));
+    }
+}
+
 /* Builds, quantizes, and lists the nodes. */
 static size_t run_case(text_case *c, char got[LINES][400]) {
     char op[64];
@@ -360,6 +373,7 @@ static size_t run_case(text_case *c, char got[LINES][400]) {
     begin_case(&s, c, opset);
     assert_ok(mode->run(&s, &err), err);
     assert_ok(oq_model_check(s.b.m, &err), err);
+    check_operators(&s);
     const size_t n = list_nodes(&s, got);
     end_case(&s, &plan);
     decide_case(c, &decided);
