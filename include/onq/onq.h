@@ -25,10 +25,12 @@
  * *copies*, *takes* (becomes owner), *returns owned* (you free it).
  *
  * Threads: an environment and its jobs belong to one thread at a time; different environments are
- * independent. The library keeps no global state, and leaves the environment variables, signals,
- * locale and working folder of the process alone. ONNX Runtime, which it loads for some commands,
- * collects events from then on unless the variable ORT_DISABLE_TELEMETRY is 1: set it at the start
- * of main if you do not want that. The program `onq` and the Python package do so.
+ * independent. No job changes what another one does, and the library leaves the environment
+ * variables, signals, locale and working folder of the process alone. ONNX Runtime, which it loads
+ * for some commands, collects events from then on unless the variable ORT_DISABLE_TELEMETRY is 1:
+ * set it at the start of main if you do not want that. The program `onq` and the Python package do
+ * so. OpenBLAS, where gptq and learned rounding find it, has one thread while such a job runs, and
+ * as many as before when the last one ends.
  */
 #ifndef ONQ_ONQ_H
 #define ONQ_ONQ_H

@@ -261,6 +261,10 @@ for call in 'setenv("A", "b", 1)' 'umask(0)' 'signal(1, 0)' 'popen("x", "r") == 
     if bash tools/check-state.sh shares.so >../said; then echo "check-state does not see: $call"; exit 1; fi
     grep -q 'shares.so imports .*which the process shares' ../said || { cat ../said; exit 1; }
 done
+echo 'int onq_one(void) { static int n; return ++n; }' >shares.c
+cc -shared -fPIC shares.c -o shares.so
+if bash tools/check-state.sh shares.so >../said; then echo "check-state does not see a static variable"; exit 1; fi
+grep -q 'shares.so has the variable n, which outlives a job' ../said || { cat ../said; exit 1; }
 echo 'int f(void) { return clock_gettime(CLOCK_REALTIME, 0); }' >src/base/clock.c
 if bash tools/check-state.sh ok.so >../said; then exit 1; fi
 grep -qF 'src/base/clock.c:1: use CLOCK_MONOTONIC' ../said
