@@ -589,6 +589,8 @@ def test_says_why_a_gru_stays_float(made, tmp_path, command):
 def test_an_empty_past_is_called_empty(made, tmp_path):
     said = onq("static", "-i", made / "decoder.onnx", "--data", store_texts(tmp_path / "texts", texts()), "-o", tmp_path / "q.onnx").stderr
     assert "is empty in every sample and stays float" in said and "holds an infinity" not in said, said
+    said = onq("calibrate", "-i", made / "decoder.onnx", "--data", tmp_path / "texts", "-o", tmp_path / "ranges.json").stderr
+    assert "no values in any sample" in said and "an infinity" not in said, said
 
 
 def test_every_command_takes_sequences(made, tmp_path):
