@@ -6,7 +6,6 @@
 #include "base/text/real.h"
 
 onq_code oq_fuse_begin(oq_fuse *f, onq_error *err) {
-    assert(f->g != NULL && f->names != NULL);
     const size_t n = f->g->node.n;
     OQ_TRY(oq_index_build(&f->ix, f->scratch, f->g, NULL, err));
     f->opset = oq_model_opset(f->m, OQ_S(""));
