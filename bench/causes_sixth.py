@@ -6,9 +6,7 @@ checkpoint, two ranges swapped, a percentile that clips, samples in other units.
 are calibrated and debugged with one half of their samples and judged with the other. It was written before debug had
 seen one of its models.
 """
-import glob
 import math
-import os
 
 import numpy as np
 import onnx
@@ -19,8 +17,7 @@ from causes_held import (FAULT, HEALTHY, NONE, PC, SHAPES, Style, Unfit, act_ran
                          gemm, made, normal, one_channel, save_samples, spoil_until, static, swept, t_dead, t_layer_norm,
                          t_log, t_outliers, t_reciprocal, weight_scale)
 from causes_kit import MODELS, Case, onq, pairs, replace, sqnr, value_of
-
-QO = ["--quant_format", "qoperator"]
+from causes_real import QO, shared
 
 
 # ---- families ----
@@ -265,38 +262,7 @@ def checkpoint(share):
     return spoil
 
 
-# ---- shared models: one half of the samples for debug, the other judges ----
-
-
-def halves(folder, name):
-    sets = sorted(glob.glob(f"{MODELS}/{name}/test_data_set_*"), key=lambda p: int(p.rsplit("_", 1)[1]))
-    for part, chosen in (("data", sets[::2]), ("hold", sets[1::2])):
-        os.makedirs(f"{folder}/{part}")
-        for i, path in enumerate(chosen):
-            os.symlink(os.path.abspath(path), f"{folder}/{part}/test_data_set_{i}")
-    return f"{folder}/data", f"{folder}/hold"
-
-
-def shared(name, right, options=PC, spoils=None, prepared=True, calibrate=None):
-    def run(folder):
-        base = f"{folder}/float.onnx"
-        if prepared:
-            onq("preprocess", "-i", f"{MODELS}/{name}/model.onnx", "-o", base, "-q")
-        else:
-            onnx.save(onnx.load(f"{MODELS}/{name}/model.onnx"), base)
-        data, hold = halves(folder, name)
-        q = static(folder, base, calibrate(folder) if calibrate else data, options)
-        now = sqnr(base, [q], hold)[0]
-        names = []
-        if spoils:
-            names = spoil_until(q, base, hold, spoils, now)
-            if names is None:
-                raise Unfit("no strength does harm")
-        elif right == NONE and now < HEALTHY:
-            raise Unfit("it is not healthy")
-        return Case(base, q, data, hold, options, right, names, [], "static")
-
-    return run
+# ---- samples of another kind ----
 
 
 def brighter(folder):
