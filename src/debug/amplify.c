@@ -107,8 +107,13 @@ static void walk(tracing *t) {
     }
 }
 
+/* The share of the values that a node loses: noise as large as they are leaves nothing to lose. */
+static double lost_by(const oq_amplifier *a) {
+    return fmin(ratio(a->after), 1) - fmin(ratio(a->before), 1);
+}
+
 static int by_noise(const oq_amplifier *a, const oq_amplifier *b, const oq_graph *g) {
-    const double x = ratio(a->after) - ratio(a->before), y = ratio(b->after) - ratio(b->before);
+    const double x = lost_by(a), y = lost_by(b);
     if (fabs(x - y) > 0.02 * fmax(x, y))
         return x > y ? -1 : 1;
     return steepness(g->node.v[b->node]) - steepness(g->node.v[a->node]);

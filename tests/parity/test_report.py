@@ -52,7 +52,7 @@ seen.scripts = document.scripts.length; seen.overflow = document.documentElement
 REPORT = """
 const names = () => [...document.querySelectorAll("#body tr")].map(tr => tr.querySelector(".name").title.split("\\n")[0].replace(/^(weight|activation) /, ""));
 const column = key => document.querySelector(`#head button[data-key=${key}]`), cells = key => { const at = head().findIndex(h => h[0] === key); return [...document.querySelectorAll("#body tr")].map(tr => tr.cells[at].firstChild && tr.cells[at].lastChild.tagName === "SMALL" ? tr.cells[at].childNodes[1].textContent : tr.cells[at].textContent); };
-seen.rows = rows.length; seen.first = names(); seen.chosen = document.querySelector("#detail h2").textContent;
+seen.rows = rows.length; seen.first = atFault === undefined ? names() : [rows[atFault].name]; seen.chosen = document.querySelector("#detail h2").textContent;
 seen.verdict = $("verdict").textContent; seen.steps = [...document.querySelectorAll("#steps li")].map(li => li.textContent); seen.cards = [...document.querySelectorAll("#cards > div")].map(c => c.textContent); seen.effect = $("effect").textContent; seen.about = $("about").textContent;
 seen.hints = [...document.querySelectorAll("#head button")].every(b => b.title.length > 10);
 column("name").click(); seen.by_name = names(); column("name").click(); seen.by_name_down = names();
@@ -257,6 +257,24 @@ seen.top = first.getBoundingClientRect().top; seen.overflow = document.documentE
     assert seen["errors"] == [] and seen["text"].startswith("Cause: Log ") and "onq static" in seen["text"]
     assert seen["pictures"] == 2 and "remedy" in seen["text"] and seen["chosen"] in seen["text"]
     assert seen["top"] < 700 and seen["overflow"] <= 0
+
+
+def test_long_names_are_wrapped_and_the_cause_is_chosen(tmp_path):
+    """At 390 pixels the sentence of the cause stays inside of the page, and its tensor is the one that is shown."""
+    import causes_held as held
+    given = held.build(str(tmp_path), held.conv1d, 119, trouble=held.t_log, strength=4)[0]
+    model = onnx.load(given)
+    for n in model.graph.node:
+        n.name = f"/backbone/encoder/layer.0/attention/output/{n.name}"
+    onnx.save(model, given)
+    data = held.save_samples(str(tmp_path), "samples", held.SHAPES[held.conv1d], held.normal, 8, 1)
+    made, page = held.static(str(tmp_path), given, data, ["--per_channel"]), tmp_path / "page.html"
+    onq("--float_model", given, "--qdq_model", made, "--data", data, "-o", page)
+    seen = visit(page, """document.documentElement.style.width = "390px"; await new Promise(done => setTimeout(done, 100));
+const first = document.querySelector("#steps li"); seen.text = first.textContent; seen.cut = first.scrollWidth - first.clientWidth;
+seen.shows = first.querySelector(".evidence button").textContent; seen.chosen = document.querySelector("#detail h2").textContent;""", "500,1200", tools="")
+    assert seen["errors"] == [] and "/backbone/encoder/" in seen["text"] and seen["cut"] <= 0
+    assert seen["shows"] == seen["chosen"]
 
 
 def test_long_shapes_are_short(tmp_path):

@@ -159,9 +159,12 @@ function graphView(c, data, {colour, pick}) {
     const marks = []; g.lineWidth = Math.max(.5, Math.min(1.2, s * 1.4)); g.strokeStyle = soft; g.fillStyle = soft; g.globalAlpha = .6;
     for (const l of G.links) { if (out(l.a) && out(l.b) && (l.a.y < l.b.y ? l.a.y * s + y > h || l.b.y * s + y < 0 : true)) continue; const hot = on && (l.a === on || l.b === on); if (hot) { g.globalAlpha = 1; g.strokeStyle = getVar("--accent"); }
       const [lx, ly, ex, ey, to] = line(g, l, s, x, y); if (s > .3) { g.beginPath(); const t = 5 * Math.min(1, s * 1.3); to === 0 ? (g.moveTo(ex, ey), g.lineTo(ex - t * .7, ey - t), g.lineTo(ex + t * .7, ey - t)) : (g.moveTo(ex, ey), g.lineTo(ex - t * to, ey - t * .7), g.lineTo(ex - t * to, ey + t * .7)); g.fillStyle = g.strokeStyle; g.fill(); }
-      if (hot) { g.globalAlpha = .6; g.strokeStyle = soft; } if (lx !== null && s > .62 && (hot || l.b.layer - l.a.layer === 1)) marks.push([lx, ly, l]); }
+      if (hot) { g.globalAlpha = .6; g.strokeStyle = soft; } if (lx !== null && s > .62 && (hot || l.b.layer - l.a.layer === 1)) marks.push([lx, ly, l, hot ? 1 : 0]); }
     g.globalAlpha = 1; g.textBaseline = "middle"; g.textAlign = "left";
-    if (marks.length) { g.font = `${Math.max(9, 10.5 * s)}px system-ui, sans-serif`; g.fillStyle = soft; for (const [lx, ly, l] of marks) g.fillText(label(l, Math.floor((NW / 2 + (l.b.layer - l.a.layer > 1 ? 0 : GC) - 14) * s / (Math.max(9, 10.5 * s) * .53))), lx + 3, ly); }
+    /* Where labels of edges meet, the first is written; those of the chosen node come first. */
+    if (marks.length) { g.font = `${Math.max(9, 10.5 * s)}px system-ui, sans-serif`; g.fillStyle = soft; G.labels = [];
+      for (const [lx, ly, l] of marks.sort((a, b) => b[3] - a[3])) { const t = label(l, Math.floor((NW / 2 + (l.b.layer - l.a.layer > 1 ? 0 : GC) - 14) * s / (Math.max(9, 10.5 * s) * .53))), m = g.measureText(t).width;
+        if (G.labels.some(([u, v, n]) => Math.abs(v - ly) < 12 && lx + 3 < u + n + 4 && u < lx + 7 + m)) continue; G.labels.push([lx + 3, ly, m]); g.fillText(t, lx + 3, ly); } }
     for (const it of G.items) {
       const X = it.x * s + x, Y = it.y * s + y, W = NW * s, H = NH * s; if (X > w || X + W < 0 || Y > h || Y + H < 0) continue;
       const f = colour(it) || plain, r = 7 * Math.min(s, 1.1);

@@ -94,8 +94,9 @@ function advise() {
   /* Causes were found by making the model again: each builds on those before it, so the last command has them all. A
      set of nodes that was asked for comes before them. */
   const causes = () => (A.causes || []).forEach(([text, line, before, after, row], i) => { const last = i === A.causes.length - 1, li = step(`${i ? "And" : "Cause"}: ${text}${last && i ? ` One command against ${i > 1 ? "all of these" : "both"}:` : ""}`, last ? line : ""); li.classList.add("cause"); li.append(evidence(before, after, row)); });
+  if (A.half !== undefined) step(`Too few samples: calibrated with every other one and judged on all, the outputs have ${dB(A.half)}. Expect this on new samples, and calibrate with more.`);
   if (!S || !S.bisected) causes();
-  if (A.causes && !A.causes.length) step(D.grade > 1 ? "Cause: no fault was found." : "Cause: none was found. No remedy that was tried makes a good model.");
+  if (A.causes && !A.causes.length && A.half === undefined) step(D.grade > 1 ? "Cause: no fault was found." : "Cause: none was found. No remedy that was tried makes a good model.");
   /* What a search made goes first where a target was asked for; the worst unit alone is one way among others. */
   if (S && S.made !== undefined && (S.bisected || S.made - now >= 1)) all.push({order: S.bisected ? Infinity : S.made, text: `Made and measured: with ${S.bisected ? "the nodes that were found" : `the worst ${S.grouped ? "group" : "unit"}`} left float the output SQNR is ${dB(S.made)} over ${plural(S.made_samples, "sample")}${S.macs === undefined ? "" : `, and ${percent(S.macs)} of the multiply-accumulates stay in integers`}${S.bisected && !S.reached ? "; the target is not reached" : ""}.`, line: again(S.options)});
   if (D.kernel_loss) step("The runtime's kernels saturate on this CPU: larger scales for the weights concerned avoid it.", again(searchable && !A.again.includes("qoperator") ? "--saturation_safe" : "--reduce_range"));
@@ -358,4 +359,6 @@ addEventListener("drop", e => { e.preventDefault(); document.body.classList.remo
 
 rows.forEach(r => r.text = [r.name, r.node, r.op, r.type, r.kind ? "activation" : "weight", why(r)[0]].join(" ").toLowerCase());
 verdict(); cards(); advise(); effects(); samples(); sequences(); draw(); about(); showBasket(); plot(); G.paint();
-if (rows.length) select([...rows].sort((a, b) => a.rank - b.rank)[0].id, true);
+/* What shows the cause is chosen first, or else the worst. */
+const atFault = (A.causes || []).map(c => c[4]).find(row => rows[row]);
+if (rows.length) select(atFault ?? [...rows].sort((a, b) => a.rank - b.rank)[0].id, true);

@@ -101,6 +101,65 @@ static void a_node_that_loses_little_is_not_blamed(void **state) {
     assert_int_equal(n, 0);
 }
 
+/* The loss is 5 dB, and what is left is below 30 dB. */
+static void amplifiers_begin_at_their_thresholds(void **state) {
+    oq_amplifier x = {0};
+    size_t n = 0;
+    (void)state;
+    find(25, 20.2, &x, &n);
+    assert_int_equal(n, 0);
+    find(25, 19.8, &x, &n);
+    assert_int_equal(n, 1);
+    find(40, 30.2, &x, &n);
+    assert_int_equal(n, 0);
+    find(40, 29.8, &x, &n);
+    assert_int_equal(n, 1);
+}
+
+/* x -> Log -> a -> Add -> y, both with a loss: 40 dB before, 0.6 dB between, `after` dB in the end. */
+static uint32_t blamed(double between, double after) {
+    bm f, q;
+    oq_debug d;
+    oq_amplifiers all = {0};
+    bm *both[] = {&f, &q};
+    for (int i = 0; i < 2; i++) {
+        const bool quantized = i == 1;
+        bm_begin(both[i], NULL, 13);
+        bm_input(both[i], "x", OQ_FLOAT, "4");
+        bm_output(both[i], "y", OQ_FLOAT, "4");
+        bm_f32(both[i], "s", "", (const float[]){0.1f});
+        bm_raw(both[i], "z", OQ_UINT8, "", (const uint8_t[]){0}, 1);
+        if (quantized)
+            pair(both[i], "x", "x_dq");
+        bm_node(both[i], "Log", "log", quantized ? "x_DequantizeLinear_Output" : "x", "a", "");
+        if (quantized)
+            pair(both[i], "a", "a_dq");
+        bm_node(both[i], "Add", "add", quantized ? "a_DequantizeLinear_Output s" : "a s", "c", "");
+        if (quantized)
+            pair(both[i], "c", "c_dq");
+        bm_node(both[i], "Relu", "last", quantized ? "c_DequantizeLinear_Output" : "c", "y", "");
+    }
+    oq_debug_init(&d, q.env, f.m, q.m);
+    assert_ok(oq_debug_match(&d, &err), err);
+    measured(&d, "x", 40, 40);
+    measured(&d, "a", between, 50);
+    measured(&d, "c", after, 50);
+    assert_ok(oq_debug_amplifiers(&d, &d.arena, &all, &err), err);
+    assert_true(all.n > 0);
+    const uint32_t node = all.v[0].node;
+    oq_debug_release(&d);
+    bm_end(&f);
+    bm_end(&q);
+    return node;
+}
+
+/* Where noise is as large as the values, nothing is left to lose. */
+static void the_node_that_lost_the_values_is_blamed(void **state) {
+    (void)state;
+    assert_int_equal(blamed(0.6, -6.7), 0); /* Log */
+    assert_int_equal(blamed(20, 3), 1);     /* Add */
+}
+
 /* ---- scaled weights ---- */
 
 #define K 16
@@ -178,6 +237,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_logarithm_that_loses_much_is_found),
         cmocka_unit_test(a_node_that_loses_little_is_not_blamed),
+        cmocka_unit_test(amplifiers_begin_at_their_thresholds),
+        cmocka_unit_test(the_node_that_lost_the_values_is_blamed),
         cmocka_unit_test(a_scaled_weight_is_judged_by_what_is_left),
         cmocka_unit_test(other_weights_are_judged_as_they_are),
     };
