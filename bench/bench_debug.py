@@ -4,7 +4,7 @@ of a large report, and beside the reference's qdq_loss_debug.
 Budgets: at most 1.2 times the slower of both models bare, one sample at a time on all cores, and 1.2 times both of them
 one after the other with as many samples at once as the debugger has (graph optimisation off, as the debugger and the
 reference run them); a search at most a few times the float model's own runs for each unit; all of debug within ten times
-bare inference, or 20 s of CPU time; memory flat in the number of
+bare inference, or 10 s of CPU time; memory flat in the number of
 samples; the report of a model of 5,000 nodes below 20 MB and open within 2 seconds; faster than the reference. Bare runs of
 one sample wait busily between nodes and the debugger does not, so CPU and wall time are both shown; the budget is on the
 median wall time of rounds in turn.
@@ -111,7 +111,7 @@ def search(name, n, budgets):
 
 
 def budget(name, n, budgets):
-    """All of debug within ten times bare inference (loading the float model and running the samples) or 20 s of CPU time."""
+    """All of debug within ten times bare inference (loading the float model and running the samples) or 10 s of CPU time."""
     path, out = quantized(name)
     if path is None:
         return
@@ -122,7 +122,7 @@ def budget(name, n, budgets):
     print(f"{name}, {n} samples: bare {bare.cpu:.2f} s of CPU, --quick {quick.cpu / bare.cpu:.1f} x, debug {whole.cpu:.2f} s, "
           f"{whole.cpu / bare.cpu:.1f} x")
     # A try that has begun is finished: one more bare inference or so.
-    budgets.check(f"{name}: CPU of debug, of its budget", whole.cpu / max(10 * bare.cpu, 20), 1.2, "x")
+    budgets.check(f"{name}: CPU of debug, of its budget", whole.cpu / max(10 * bare.cpu, 10), 1.2, "x")
 
 
 def memory(name, budgets):

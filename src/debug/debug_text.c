@@ -289,6 +289,9 @@ void oq_debug_text(const oq_debug *d, size_t most, oq_buf *out) {
         oq_buf_addf(out, ", %zu activations over %llu samples", d->acts.n,
                     (unsigned long long)d->n_samples);
     oq_buf_addf(out, "; %zu not matched\n", d->unmatched.n);
+    if (d->n_samples == 0)
+        oq_buf_adds(out, "Only weights were compared: with --data SOURCE, debug also compares "
+                         "activations and outputs, and looks for the cause.\n");
     for (size_t i = 0; i < d->outputs.n; i++) {
         const oq_debug_output *o = &d->outputs.v[i];
         if (o->plain.n == 0)

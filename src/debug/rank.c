@@ -184,11 +184,6 @@ static double ideal_of(const oq_debug_act *a) {
     return step > 0 ? oq_signal_to_noise(s->xx / (double)s->n, step * step / 12) : INFINITY;
 }
 
-/* A mask was there when the range was found, if not in these samples. */
-static bool is_mask_range(const oq_debug_act *a) {
-    return a->n_params == 1 && a->q_lo <= -1e3 && a->q_lo < -100 * fmax(a->q_hi, 1);
-}
-
 static void judge_act(oq_debug_act *a) {
     oq_debug_verdict *v = &a->verdict;
     const oq_sums *s = sums_of(a);
@@ -202,7 +197,7 @@ static void judge_act(oq_debug_act *a) {
     const double share = a->seen > 0 ? (double)a->clipped / (double)a->seen : 0;
     if (isnan(v->own)) {
         v->reason = OQ_DEBUG_NOT_FINITE;
-    } else if ((a->masked > 0 || is_mask_range(a)) && range > 100 * fmax(used, 0)) {
+    } else if ((a->masked > 0 || a->mask_likely) && range > 100 * fmax(used, 0)) {
         v->reason = OQ_DEBUG_MASK;
     } else if (a->n_params == 1 && range < SMALLEST_RANGE && used < range) {
         v->reason = OQ_DEBUG_SMALL;

@@ -8,6 +8,14 @@ onq_code oq_recipe_add(oq_recipe *r, oq_arena *a, const char *name, const char *
     return OQ_PUSH(a, &r->options, (oq_recipe_option){name, value}) ? ONQ_OK : oq_fail_nomem(err);
 }
 
+void oq_recipe_drop(oq_recipe *r, const char *name) {
+    size_t n = 0;
+    for (size_t i = 0; i < r->options.n; i++)
+        if (strcmp(r->options.v[i].name, name) != 0)
+            r->options.v[n++] = r->options.v[i];
+    r->options.n = n;
+}
+
 onq_code oq_recipe_copy(const oq_recipe *from, oq_arena *a, oq_recipe *to, onq_error *err) {
     *to = (oq_recipe){.command = from->command,
                       .prepares = from->prepares,

@@ -40,6 +40,8 @@ const char *oq_way_name(oq_way way);
 /* Adds an option; name and value are borrowed (literals or in the arena). ONQ_E_NOMEM. */
 onq_code oq_recipe_add(oq_recipe *r, oq_arena *a, const char *name, const char *value,
                        onq_error *err);
+/* Takes an option out. */
+void oq_recipe_drop(oq_recipe *r, const char *name);
 /* The same options in a recipe of its own, to add to. */
 onq_code oq_recipe_copy(const oq_recipe *from, oq_arena *a, oq_recipe *to, onq_error *err);
 bool oq_recipe_equal(const oq_recipe *a, const oq_recipe *b);

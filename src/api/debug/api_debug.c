@@ -24,8 +24,8 @@ static const onq_option_info rows[] = {
     OQ_FLAG(
         "quick", 0, "",
         "Do not look for the cause by making the model again in other ways. By default this "
-        "takes at most ten times the CPU time of bare inference, and up to 20 seconds of it for "
-        "small models."),
+        "takes at most ten times the CPU time of bare inference, or 10 seconds of it where that is "
+        "more."),
     OQ_FLAG("sensitivity", 0, "",
             "Measure the outputs with each unit alone quantized and rank by the result. A unit is "
             "a node, or a product with its Relu or Clip (static models; needs --data)."),

@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #define OQ_BUDGET_TIMES 10
-#define OQ_BUDGET_FLOOR 20.0 /* CPU seconds */
+#define OQ_BUDGET_FLOOR 10.0 /* CPU seconds */
 #define OQ_BUDGET_RUNS  320  /* of samples, beyond OQ_BUDGET_TIMES for each */
 
 typedef struct oq_budget {

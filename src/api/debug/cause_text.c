@@ -39,13 +39,22 @@ static void causes_text(const oq_diagnosis *x, oq_buf *out) {
     const oq_cause *last = &x->causes.v[x->causes.n - 1];
     for (size_t i = 0; i < x->causes.n; i++)
         oq_buf_addf(out, "%s: %s\n", i == 0 ? "Cause" : "  and", x->causes.v[i].text);
-    oq_buf_adds(out, "Remedy, made and measured: ");
+    const oq_remade *now = x->half.path != NULL ? &x->half : &x->now;
+    oq_buf_addf(out, "Remedy, made and measured%s: ",
+                x->half.path != NULL ? " with half of the samples" : "");
     quality(out, last->made.sqnr, last->made.agreement);
     oq_buf_adds(out, " instead of ");
-    quality(out, x->now.sqnr, x->now.agreement);
+    quality(out, now->sqnr, now->agreement);
     cost(out, &x->now, &last->made);
     oq_buf_addc(out, '\n');
     command_text(last->command, out);
+}
+
+static void half_text(const oq_diagnosis *x, oq_buf *out) {
+    oq_buf_adds(out, "Too few samples: calibrated with every other one and judged on all, the "
+                     "outputs have ");
+    quality(out, x->half.sqnr, x->half.agreement);
+    oq_buf_adds(out, ". Expect this on new samples, and calibrate with more.");
 }
 
 static void set_text(const oq_diagnosis *x, oq_buf *out) {
@@ -72,11 +81,15 @@ void oq_diagnosis_text(const oq_diagnosis *x, oq_buf *out) {
     quality(out, x->now.sqnr, x->now.agreement);
     oq_buf_addf(out, " over %zu sample%s, as ONNX Runtime runs the model\n", x->n_samples,
                 OQ_NOUN_S(x->n_samples));
+    if (x->half.path != NULL) {
+        half_text(x, out);
+        oq_buf_addc(out, '\n');
+    }
     if (x->causes.n > 0)
         causes_text(x, out);
     if (x->causes.n == 0 && x->healthy)
         oq_buf_adds(out, "Cause: no fault was found.\n");
-    else if (x->causes.n == 0 && x->tries.n > 0)
+    else if (x->causes.n == 0 && x->tries.n > 0 && x->half.path == NULL)
         oq_buf_addf(out,
                     "Cause: none was found. %zu ways to make the model were tried; the best has "
                     "%.1f dB.\n",
@@ -123,6 +136,11 @@ void oq_diagnosis_json(const oq_diagnosis *x, oq_jw *w) {
     if (x->causes.n + x->set.units > 0)
         oq_jw_cstr(w, "command",
                    x->causes.n > 0 ? x->causes.v[x->causes.n - 1].command : x->set.command);
+    if (x->half.path != NULL) {
+        oq_jw_begin_object(w, "half_of_the_samples");
+        measured_json(w, &x->half);
+        oq_jw_end_object(w);
+    }
     if (x->set.units > 0) {
         oq_jw_begin_object(w, "float_set");
         oq_jw_uint(w, "units", x->set.units);
@@ -161,6 +179,7 @@ onq_code oq_diagnosis_report(const oq_diagnosis *x, oq_arena *a, oq_debug_about 
             return oq_fail_nomem(err);
     }
     about->n_cause_samples = x->n_samples;
+    about->half = x->half.path != NULL ? x->half.sqnr : (double)NAN;
     if (x->set.units == 0)
         return ONQ_OK;
     const oq_str text =

@@ -3,6 +3,7 @@
  */
 #include "api/debug/causes.h"
 
+#include "api/debug/choose.h"
 #include "api/debug/clock.h"
 #include "api/debug/lifted.h"
 #include "api/debug/remedies.h"
@@ -12,18 +13,11 @@
 
 #include <math.h>
 
-#define MIN_GAIN   2.5     /* dB that a remedy must gain to be a cause ... */
-#define GOOD_GAIN  6.0     /* ... of a model that is good already, which has */
-#define GOOD       20.0    /* dB */
-#define AIM        30.0    /* dB that remedies are put together for, where a model is not good */
-#define HARMFUL    (-1.0)  /* dB: a remedy that lost more alone is not tried with others */
-#define NEARLY     0.8     /* of the best gain: a remedy that comes earlier in the table is taken */
-#define FREE       0.5     /* the same of one that costs nothing or is about few nodes */
-#define ENOUGH     35.0    /* dB: what reaches it ends the search */
-#define MIN_MACS   0.4     /* of what is in integers now */
-#define MAX_ROUNDS 3       /* remedies that are put together */
-#define LOWEST     (-20.0) /* dB: outputs have nothing to do with float; less is not worse */
-#define HIGHEST    60.0    /* dB: more is not better */
+#define HARMFUL    (-1.0) /* dB: a remedy that lost more alone is not tried with others */
+#define LITTLE     0.5    /* dB: what gained less beside one remedy is not tried beside two */
+#define ENOUGH     35.0   /* dB: what reaches it ends the search */
+#define MAX_ROUNDS 3      /* remedies that are put together */
+#define MUCH       10.0   /* dB lost with half of the samples: they are too few */
 
 /* ---- which nodes and outputs are quantized ---- */
 
@@ -182,35 +176,6 @@ static bool is_budget_over(const oq_diagnosing *g) {
     return oq_budget_is_over(&g->budget, oq_cpu_seconds());
 }
 
-static double gain_over(double from, const oq_remade *m) {
-    const double before = isnan(from) || from < LOWEST ? LOWEST : from;
-    return isnan(m->sqnr) ? -INFINITY : fmin(m->sqnr, HIGHEST) - before;
-}
-
-static bool is_good(const oq_diagnosing *g) {
-    return g->current.sqnr >= (g->out->now.sqnr >= GOOD ? GOOD : AIM);
-}
-
-/* dB that a try must gain. A model that was made by a method that the model does not show differs
- * from one without it, which is no fault of a good one. */
-static double least_gain(const oq_diagnosing *g, const oq_try *t) {
-    const bool again = t->row == oq_remedy_count;
-    const bool free = again || oq_remedies[t->row].is_free;
-    if (again && g->rescaled && g->current.sqnr >= GOOD)
-        return INFINITY;
-    return is_good(g) && !free ? GOOD_GAIN : MIN_GAIN;
-}
-
-/* A model with little left in integers is no answer. */
-static bool is_quantized_enough(const oq_diagnosing *g, const oq_remade *m) {
-    return isnan(g->again.macs) || isnan(m->macs) || m->macs >= MIN_MACS * g->again.macs;
-}
-
-static bool is_worth(const oq_diagnosing *g, const oq_try *t) {
-    return is_quantized_enough(g, &t->made) &&
-           gain_over(g->current.sqnr, &t->made) >= least_gain(g, t);
-}
-
 static onq_code try_remedy(oq_diagnosing *g, size_t row, onq_error *err) {
     const oq_remedy *r = &oq_remedies[row];
     oq_again how = {.prepare = g->base.prepare};
@@ -231,52 +196,30 @@ static onq_code try_remedy(oq_diagnosing *g, size_t row, onq_error *err) {
     oq_try *t = &g->out->tries.v[g->out->tries.n - 1];
     t->input = input;
     t->row = row;
-    g->row_gain[row] = gain_over(g->current.sqnr, &made);
+    g->row_gain[row] = oq_gain_over(g->current.sqnr, made.sqnr);
     return ONQ_OK;
 }
 
 /* Tries every row on top of what was taken so far; in later rounds only those that helped alone. */
 static onq_code try_round(oq_diagnosing *g, onq_error *err) {
+    const double worst = g->out->causes.n > 1 ? LITTLE : HARMFUL;
     double best = -INFINITY;
     for (size_t i = 0; i < oq_remedy_count && best < ENOUGH; i++) {
         const size_t n = g->out->tries.n;
         if (!oq_remedy_is_for(&oq_remedies[i], g->base.recipe.command) ||
-            oq_remedies[i].of_runtime || (oq_remedies[i].leaves_float && is_good(g)))
+            oq_remedies[i].of_runtime || (oq_remedies[i].leaves_float && oq_is_good_enough(g)))
             continue;
-        if (g->out->causes.n > 0 && (g->taken[i] || g->row_gain[i] < HARMFUL))
+        if (g->out->causes.n > 0 && (g->taken[i] || g->row_gain[i] < worst))
             continue;
         if (is_budget_over(g)) {
             g->out->late = true;
             break;
         }
         OQ_TRY(try_remedy(g, i, err));
-        if (g->out->tries.n > n && is_quantized_enough(g, &g->out->tries.v[n].made))
+        if (g->out->tries.n > n && oq_is_quantized_enough(g, &g->out->tries.v[n].made))
             best = fmax(best, g->out->tries.v[n].made.sqnr);
     }
     return ONQ_OK;
-}
-
-/* The share of the best gain that a try needs to be taken before those that come after it. */
-static double share_needed(const oq_diagnosing *g, const oq_try *t) {
-    const oq_remedy *r = t->row < oq_remedy_count ? &oq_remedies[t->row] : NULL;
-    if (r == NULL)
-        return NEARLY;
-    return r->is_sure != NULL && r->is_sure(g) ? 0 : r->is_free || r->is_local ? FREE : NEARLY;
-}
-
-/* The try since `first` that gains most, or an earlier row that gains nearly as much; NULL. */
-static oq_try *best_try(const oq_diagnosing *g, size_t first) {
-    const oq_diagnosis *x = g->out;
-    double best = 0;
-
-    for (size_t i = first; i < x->tries.n; i++)
-        if (is_worth(g, &x->tries.v[i]))
-            best = fmax(best, gain_over(g->current.sqnr, &x->tries.v[i].made));
-    for (size_t i = first; i < x->tries.n; i++)
-        if (is_worth(g, &x->tries.v[i]) && gain_over(g->current.sqnr, &x->tries.v[i].made) >=
-                                               share_needed(g, &x->tries.v[i]) * best)
-            return &x->tries.v[i];
-    return NULL;
 }
 
 /* ---- the answer ---- */
@@ -293,7 +236,10 @@ static onq_code add_cause(oq_diagnosing *g, const oq_try *t, onq_error *err) {
     OQ_SCRATCH_BUF(b, &g->job->env->alloc);
     OQ_TRY(oq_remedy_say(g, t, &b, &c.row, err));
     c.text = kept(g, &b);
-    oq_again_text(&t->how, g->d->flt->path, "better.onnx", &b);
+    oq_again shown = t->how;
+    OQ_TRY(oq_recipe_copy(&t->how.recipe, &g->job->arena, &shown.recipe, err));
+    oq_recipe_drop(&shown.recipe, "hold_out");
+    oq_again_text(&shown, g->d->flt->path, "better.onnx", &b);
     c.command = kept(g, &b);
     OQ_TRY_ALLOC(c.text != NULL && c.command != NULL, err);
     OQ_TRY_ALLOC(OQ_PUSH(&g->job->arena, &g->out->causes, c), err);
@@ -307,7 +253,7 @@ static onq_code take(oq_diagnosing *g, const oq_try *t, onq_error *err) {
     g->base = t->how;
     g->input = t->input;
     g->firm |= t->row == oq_remedy_count || oq_remedies[t->row].is_free ||
-               oq_remedies[t->row].of_runtime || share_needed(g, t) <= 0;
+               oq_remedies[t->row].of_runtime || oq_share_needed(g, t) <= 0;
     if (t->row < oq_remedy_count) {
         g->same_ranges &= oq_remedies[t->row].same_ranges;
         for (size_t i = 0; i < oq_remedy_count; i++)
@@ -335,7 +281,7 @@ static onq_code blame_runtime(oq_diagnosing *g, onq_error *err) {
     for (size_t i = 0; i < oq_remedy_count; i++)
         if (oq_remedies[i].of_runtime)
             OQ_TRY(try_remedy(g, i, err));
-    const oq_try *t = best_try(g, first);
+    const oq_try *t = oq_choose_cause(g, first);
     if (t == NULL)
         return ONQ_OK;
     const oq_try copy = *t;
@@ -343,18 +289,50 @@ static onq_code blame_runtime(oq_diagnosing *g, onq_error *err) {
 }
 
 static onq_code find_causes(oq_diagnosing *g, onq_error *err) {
-    if (g->out->causes.n == 0 && g->out->tries.n > 0 && is_worth(g, &g->out->tries.v[0]))
-        OQ_TRY(take(g, &g->out->tries.v[0], err));
     for (size_t round = 0; round < MAX_ROUNDS && !(g->current.sqnr >= ENOUGH); round++) {
         const size_t first = g->out->tries.n;
         OQ_TRY(try_round(g, err));
-        const oq_try *t = best_try(g, first);
+        const oq_try *t = oq_choose_cause(g, first);
         if (t == NULL)
             return ONQ_OK;
         const oq_try copy = *t;
         OQ_TRY(take(g, &copy, err));
     }
     return ONQ_OK;
+}
+
+/* ---- samples that did not calibrate ---- */
+
+/* True if the model is good here, and samples are left to calibrate without some of them. */
+static bool can_hold_out(const oq_diagnosing *g) {
+    return g->out->causes.n == 0 && g->out->now.sqnr >= OQ_GOOD && g->out->n_samples >= 2 &&
+           oq_recipe_calibrates(&g->base.recipe) && !oq_opt_is_set(g->job->opts, "hold_out") &&
+           !is_budget_over(g);
+}
+
+/* Calibrates with every other sample. If the result is poor, causes are looked for in it. */
+static onq_code hold_out(oq_diagnosing *g, onq_error *err) {
+    oq_remade half;
+    if (!can_hold_out(g))
+        return ONQ_OK;
+    if (g->again.path == NULL)
+        OQ_TRY(make_again(g, err));
+    if (g->rescaled || !(g->again.sqnr >= OQ_GOOD)) /* made in a way that the model does not show */
+        return ONQ_OK;
+    const oq_again whole = g->base;
+    OQ_TRY(oq_recipe_copy(&whole.recipe, &g->job->arena, &g->base.recipe, err));
+    OQ_TRY(oq_recipe_add(&g->base.recipe, &g->job->arena, "hold_out", "2", err));
+    g->maker.ranges = "half.json";
+    OQ_TRY(oq_remake(&g->maker, &g->base.recipe, g->input, true, &half, err));
+    if (half.path == NULL || half.sqnr >= OQ_GOOD || isnan(half.sqnr) ||
+        oq_gain_over(half.sqnr, g->again.sqnr) < MUCH) {
+        g->base = whole;
+        return ONQ_OK;
+    }
+    g->out->half = g->current = half;
+    for (size_t i = 0; i < oq_remedy_count; i++)
+        g->row_gain[i] = INFINITY;
+    return find_causes(g, err);
 }
 
 /* Times the model as it is and what the last command makes, in turns. */
@@ -379,7 +357,7 @@ static onq_code clock_remedy(oq_diagnosing *g, onq_error *err) {
 
 /* Nothing was found that is at fault for certain, and what was found does not make a good model. */
 static bool is_unexplained(const oq_diagnosing *g) {
-    return !g->firm && !(g->current.sqnr >= GOOD) && !(g->out->now.sqnr >= GOOD);
+    return !g->firm && !(g->current.sqnr >= OQ_GOOD) && !(g->out->now.sqnr >= OQ_GOOD);
 }
 
 /* Takes what a search found as the answer, if it is better than what remedies gave: then they are
@@ -390,8 +368,8 @@ static onq_code take_set(oq_diagnosing *g, const oq_debug_search *s, onq_error *
     made.sqnr = s->quantized_sqnr;
     made.agreement = s->quantized_agreement;
     made.macs = s->macs;
-    if (!s->reached || s->n_excluded == 0 || !is_quantized_enough(g, &made) ||
-        gain_over(g->current.sqnr, &made) < MIN_GAIN)
+    if (!s->reached || s->n_excluded == 0 || !oq_is_quantized_enough(g, &made) ||
+        oq_gain_over(g->current.sqnr, made.sqnr) < OQ_MIN_GAIN)
         return ONQ_OK;
     x->causes.n = 0;
     x->set.units = s->n_excluded;
@@ -413,7 +391,7 @@ static onq_code search_set(oq_diagnosing *g, oq_debug *d, onq_error *err) {
     oq_debug_search *s = OQ_NEW(&d->arena, oq_debug_search);
     bool can = false;
     const oq_debug_target t = {.bisect = true,
-                               .sqnr = GOOD,
+                               .sqnr = OQ_GOOD,
                                .agreement = NAN,
                                .most_samples = n_samples,
                                .memory = oq_opt_size(g->job->opts, "memory"),
@@ -464,10 +442,13 @@ static onq_code diagnose(oq_diagnosing *g, onq_error *err) {
     if (constants)
         OQ_TRY(blame_constants(g, err));
     OQ_TRY(blame_runtime(g, err));
-    if (g->rescaled && x->now.sqnr >= GOOD && g->again.sqnr > x->now.sqnr)
+    if (g->rescaled && x->now.sqnr >= OQ_GOOD && g->again.sqnr > x->now.sqnr)
         g->current = g->again; /* remedies are measured against what they are put on */
+    if (x->causes.n == 0 && x->tries.n > 0 && oq_is_cause(g, &x->tries.v[0]))
+        OQ_TRY(take(g, &x->tries.v[0], err));
     OQ_TRY(find_causes(g, err));
-    x->healthy = x->causes.n == 0 && x->now.sqnr >= GOOD;
+    OQ_TRY(hold_out(g, err));
+    x->healthy = x->causes.n == 0 && x->now.sqnr >= OQ_GOOD && x->half.path == NULL;
     if (is_unexplained(g))
         OQ_TRY(find_set(g, err));
     return clock_remedy(g, err);
@@ -486,7 +467,9 @@ onq_code oq_debug_causes(oq_job *job, oq_debug *d, const oq_debug_run *run, oq_d
     oq_summary *s = OQ_NEW(&job->arena, oq_summary);
     g.row_gain = OQ_NEW_ARRAY(&job->arena, double, oq_remedy_count);
     g.taken = OQ_NEW_ARRAY(&job->arena, bool, oq_remedy_count);
-    *out = (oq_diagnosis){.now = OQ_NOT_MADE, .set = {.made = OQ_NOT_MADE}};
+    for (size_t i = 0; g.row_gain != NULL && i < oq_remedy_count; i++)
+        g.row_gain[i] = INFINITY; /* not tried yet */
+    *out = (oq_diagnosis){.now = OQ_NOT_MADE, .half = OQ_NOT_MADE, .set = {.made = OQ_NOT_MADE}};
     if (s == NULL || g.row_gain == NULL || g.taken == NULL)
         return oq_fail_nomem(err);
     OQ_TRY(oq_summary_make(s, &job->arena, d->quantized, NULL, err));

@@ -6,6 +6,10 @@
  * where. Otherwise the rows of a table of remedies are made and measured one after another, within
  * a budget (budget.h). The remedy that gains most, or a simpler one that gains nearly as much, gives
  * the cause; others are tried on top of it.
+ *
+ * A model that is good on the samples is calibrated again with every other one of them. If that is
+ * poor, ranges depend on which samples calibrate: remedies are tried on that model then, because
+ * on samples that calibrated nothing shows.
  */
 #pragma once
 
@@ -50,6 +54,7 @@ typedef struct oq_diagnosis {
     size_t n_samples;
     OQ_VEC(oq_try) tries;
     oq_float_set set;
+    oq_remade half; /* good as it is, poor when half of the samples calibrate; not made otherwise */
     OQ_VEC(oq_cause) causes; /* the first gains most; none: no remedy gains much */
 } oq_diagnosis;
 

@@ -141,13 +141,17 @@ static uint32_t worst_row(comparing *c) {
 static uint32_t say(comparing *c, oq_buf *out) {
     const oq_debug *d = c->given;
     const uint32_t at = worst_row(c);
-    if (c->n_acts > 3 && 3 * c->n_other > c->n_acts)
+    if (c->n_acts > 3 && 3 * c->n_other > c->n_acts) {
         oq_buf_addf(out,
                     "The ranges do not fit these samples: %zu of %zu activations have another "
-                    "range than the samples give, and %zu of them clip values. The model was "
-                    "calibrated with other samples, with other preprocessing or by another method.",
-                    c->n_other, c->n_acts, c->n_clipped);
-    else if (at == OQ_NO_ROW)
+                    "range than the samples give",
+                    c->n_other, c->n_acts);
+        if (c->n_clipped > 0)
+            oq_buf_addf(out, ", and %zu of them clip%s values", c->n_clipped,
+                        c->n_clipped == 1 ? "s" : "");
+        oq_buf_adds(out, ". The model was calibrated with other samples, with other preprocessing "
+                         "or by another method.");
+    } else if (at == OQ_NO_ROW)
         oq_buf_adds(out, "The model is not what its own options make of the float model.");
     else if (at < d->weights.n)
         say_weight(&d->weights.v[at],

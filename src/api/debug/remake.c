@@ -5,6 +5,7 @@
 
 #include "api/quantizing/recipe_run.h"
 #include "api/samples.h"
+#include "base/system/file.h"
 #include "base/system/temp.h"
 #include "base/text/json.h"
 #include "debug/verify.h"
@@ -45,7 +46,7 @@ static onq_code find_input(oq_remaker *r, oq_model *flt, onq_error *err) {
 
 onq_code oq_remaker_init(oq_remaker *r, oq_job *job, const oq_debug_run *run, oq_model *flt,
                          onq_error *err) {
-    *r = (oq_remaker){.job = job, .run = run, .quiet = *job->env};
+    *r = (oq_remaker){.job = job, .run = run, .quiet = *job->env, .ranges = "ranges.json"};
     r->quiet.silent = true;
     oq_record_init(&r->record, &job->env->alloc, OQ_REMAKE_SAMPLES);
     OQ_TRY(oq_temp_make(&job->arena, &r->folder, err));
@@ -107,7 +108,7 @@ static onq_code make(oq_remaker *r, const oq_recipe *recipe, const char *input, 
     onq_error why = ONQ_ERROR_INIT;
     *path = NULL;
     if (same_ranges && calibrates)
-        run.cache = oq_str_format(a, "%s/ranges.json", r->folder).p;
+        run.cache = oq_str_format(a, "%s/%s", r->folder, r->ranges).p;
     if (out == NULL || (same_ranges && calibrates && run.cache == NULL))
         return oq_fail_nomem(err);
     const onq_code rc = oq_recipe_do(&run, recipe, input, out, &why);
@@ -128,22 +129,49 @@ onq_code oq_remake_float(oq_remaker *r, const oq_recipe *recipe, const char **pa
     return make(r, recipe, r->input, false, path, NULL, err);
 }
 
+/* The model that was measured and has the same bytes; NULL. */
+static const oq_remade *same_model(const oq_remaker *r, const char *path) {
+    const oq_remade *same = NULL;
+    oq_file a, b;
+    if (oq_file_open(&a, &r->job->env->alloc, path, NULL) != ONQ_OK)
+        return NULL;
+    for (size_t i = 0; i < r->made.n && same == NULL; i++) {
+        if (oq_file_open(&b, &r->job->env->alloc, r->made.v[i].path, NULL) != ONQ_OK)
+            continue;
+        if (a.size == b.size && memcmp(a.p, b.p, (size_t)a.size) == 0)
+            same = &r->made.v[i];
+        oq_file_close(&b);
+    }
+    oq_file_close(&a);
+    return same;
+}
+
+static onq_code open_and_measure(oq_remaker *r, const char *path, oq_remade *out, onq_error *err) {
+    const oq_open_options how = {.data_root = oq_opt_str(r->job->opts, "data_root")};
+    oq_model *m = NULL;
+    OQ_TRY(oq_model_open(r->job->env, path, &how, &m, err));
+    const onq_code rc = oq_remake_measure(r, m, out, err);
+    oq_model_free(m);
+    if (rc != ONQ_OK || out->path == NULL)
+        return rc;
+    out->path = path;
+    return OQ_PUSH(&r->job->arena, &r->made, *out) ? ONQ_OK : oq_fail_nomem(err);
+}
+
 onq_code oq_remake(oq_remaker *r, const oq_recipe *recipe, const char *input, bool same_ranges,
                    oq_remade *out, onq_error *err) {
     assert(recipe->command != NULL);
-    const oq_open_options how = {.data_root = oq_opt_str(r->job->opts, "data_root")};
     const char *path = NULL;
     double macs = NAN;
-    oq_model *m = NULL;
     *out = OQ_NOT_MADE;
     OQ_TRY(make(r, recipe, input, same_ranges, &path, &macs, err));
     if (path == NULL)
         return ONQ_OK;
-    OQ_TRY(oq_model_open(r->job->env, path, &how, &m, err));
-    const onq_code rc = oq_remake_measure(r, m, out, err);
-    oq_model_free(m);
-    if (out->path != NULL)
-        out->path = path;
+    const oq_remade *same = same_model(r, path);
+    if (same != NULL)
+        *out = *same;
+    else
+        OQ_TRY(open_and_measure(r, path, out, err));
     out->macs = macs;
-    return rc;
+    return ONQ_OK;
 }

@@ -34,9 +34,11 @@ typedef struct oq_remaker {
     onq_env quiet;      /* without messages */
     const char *folder; /* for what is made; removed in the end */
     const char *input;  /* the float model's file */
+    const char *ranges; /* name of the file with the ranges that recipes share */
     size_t n_files;
-    oq_record record;  /* samples, and what float makes of them */
-    double load, runs; /* CPU seconds that loading float, and running the record, took */
+    OQ_VEC(oq_remade) made; /* what was measured */
+    oq_record record;       /* samples, and what float makes of them */
+    double load, runs;      /* CPU seconds that loading float, and running the record, took */
 } oq_remaker;
 
 /* Runs the float model over the samples. Release it also when this fails. */
@@ -44,8 +46,8 @@ onq_code oq_remaker_init(oq_remaker *r, struct oq_job *job, const oq_debug_run *
                          onq_error *err);
 void oq_remaker_release(oq_remaker *r);
 /* Makes a model from the one in `input` and measures it. `same_ranges`: the recipe has the ranges
- * of all others that say so, which are found once. What cannot be made has no path; an error is
- * something that ends the job. */
+ * of all others that say so, which are found once. What has the bytes of a model that was measured
+ * has its figures. What cannot be made has no path; an error is something that ends the job. */
 onq_code oq_remake(oq_remaker *r, const oq_recipe *recipe, const char *input, bool same_ranges,
                    oq_remade *out, onq_error *err);
 /* Runs a recipe that makes a float model; *path stays NULL when that cannot be made. */

@@ -86,8 +86,8 @@ static uint32_t say_prepare(const oq_diagnosing *g, const oq_try *t, oq_buf *out
     oq_buf_adds(out, "The float model was not prepared: ");
     if (u.constants > 0)
         oq_buf_addf(out,
-                    "the weights of %zu of %zu products are in Constant nodes, which are not "
-                    "quantized as weights",
+                    "the weights of %zu of %zu products are in Constant nodes and stay as large "
+                    "and as slow as in float",
                     u.constants, u.products);
     if (u.norms > 0)
         oq_buf_addf(out, "%s%zu BatchNormalization node%s not folded into the weights",
@@ -427,6 +427,13 @@ static uint32_t say_channels(const oq_diagnosing *g, const oq_try *t, oq_buf *ou
     return act_row(g, a);
 }
 
+static uint32_t say_shifted(const oq_diagnosing *g, const oq_try *t, oq_buf *out) {
+    (void)g, (void)t;
+    oq_buf_adds(out, "Rounding shifts the means of what products compute, and the shifts add up; "
+                     "biases that are corrected take them back.");
+    return OQ_NO_ROW;
+}
+
 /* ---- what only the runtime does ---- */
 
 static onq_code saturates(oq_diagnosing *g, oq_again *how, const char **input, bool *applies,
@@ -575,6 +582,7 @@ const oq_remedy oq_remedies[] = {
     {"channels", {{"equalize", NULL}}, .say = say_channels},
     {"channels", {{"channel_ranges", "both"}}, .say = say_channels},
     {"channels", {{"outlier_channels", "8"}}, .say = say_channels},
+    {"shifted_means", {{"bias_correction", NULL}}, .say = say_shifted},
     {"arithmetic", LEAVE, .prepare = leave_arithmetic, .say = say_arithmetic},
     {"outputs", {{"op_set", "noout"}}, LEAVE, .say = say_outputs},
     {"few_bits",
@@ -600,24 +608,16 @@ static bool has_option(const oq_recipe *r, const oq_recipe_option *o) {
     return value != NULL && (o->value == NULL || strcmp(value, o->value) == 0);
 }
 
-static void drop_option(oq_recipe *r, const char *name) {
-    size_t n = 0;
-    for (size_t i = 0; i < r->options.n; i++)
-        if (strcmp(r->options.v[i].name, name) != 0)
-            r->options.v[n++] = r->options.v[i];
-    r->options.n = n;
-}
-
 onq_code oq_remedy_apply(oq_diagnosing *g, const oq_remedy *r, oq_again *how, const char **input,
                          bool *applies, onq_error *err) {
     *applies = true;
     if (r->prepare != NULL)
         OQ_TRY(r->prepare(g, how, input, applies, err));
     if (r->drops != NULL)
-        drop_option(&how->recipe, r->drops);
+        oq_recipe_drop(&how->recipe, r->drops);
     for (size_t i = 0; *applies && i < OQ_COUNT(r->options) && r->options[i].name != NULL; i++) {
         *applies = !has_option(&how->recipe, &r->options[i]);
-        drop_option(&how->recipe, r->options[i].name);
+        oq_recipe_drop(&how->recipe, r->options[i].name);
         OQ_TRY(oq_recipe_add(&how->recipe, &g->job->arena, r->options[i].name, r->options[i].value,
                              err));
     }

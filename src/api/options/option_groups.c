@@ -90,10 +90,12 @@ static const onq_option_info job_rows[] = {
 const oq_opt_group oq_group_jobs = OQ_GROUP("Resources", job_rows);
 
 static const onq_option_info data[] = {
-    OQ_PATH("data", 0, "calibrate_dataset calibration_dataset", "SOURCE",
-            "Samples: a folder of test_data_set_*, of images or of .npz files, an .npz, .npy or "
-            ".tar file, exec:COMMAND (the output of a program), - (standard input), or "
-            "random:N[:SEED]. Default: the test_data_set_* folders next to the model."),
+    OQ_PATH(
+        "data", 0, "calibrate_dataset calibration_dataset", "SOURCE",
+        "Samples: a folder of test_data_set_*, of images or of .npz files, an .npz, .npy or "
+        ".tar file, exec:COMMAND (the output of a program), - (standard input), or "
+        "random:N[:SEED]. Default where samples are needed: the test_data_set_* folders next to "
+        "the model."),
     OQ_INT("limit", 0, "", "", "1..", "N", "Stop after N samples."),
     OQ_INT("hold_out", 0, "", "", "2..", "N", "Leave out every Nth sample."),
     OQ_ROW_DIM(""),

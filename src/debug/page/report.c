@@ -430,6 +430,8 @@ static void about_json(page *p) {
     if (a->diagnosed) {
         causes_json(p, a);
         oq_jw_uint(w, "cause_samples", a->n_cause_samples);
+        if (!isnan(a->half))
+            oq_jw_real(w, "half", a->half);
     }
     oq_jw_begin_array(w, "options");
     for (size_t i = 0; i + 1 < a->options.n; i += 2) {

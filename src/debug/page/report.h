@@ -35,6 +35,7 @@ typedef struct oq_debug_about {
     oq_unit_sizes sizes;    /* of the inputs, to count work for */
     bool diagnosed;         /* causes were looked for by making the model again ... */
     size_t n_cause_samples; /* ... and measuring so many samples */
+    double half;            /* dB where half of the samples calibrate and that is poor; NAN */
     OQ_VEC(oq_report_cause) causes;
 } oq_debug_about;
 

@@ -171,11 +171,25 @@ static void other_gaps_are_not_blamed_on_it(void **state) {
     end(&b);
 }
 
+/* 3 dB between both runs are worth a word. */
+static void a_gap_begins_at_its_threshold(void **state) {
+    (void)state;
+    both b;
+    begin(&b, &layers[0], "layer");
+    pretend(&b, 30.8, 27.9);
+    assert_null(oq_debug_kernel_gap(&b.d));
+    b.d.outputs.n = 0;
+    pretend(&b, 30.8, 27.7);
+    assert_non_null(oq_debug_kernel_gap(&b.d));
+    end(&b);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pairs_are_counted),
         cmocka_unit_test(saturation_is_told),
         cmocka_unit_test(other_gaps_are_not_blamed_on_it),
+        cmocka_unit_test(a_gap_begins_at_its_threshold),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

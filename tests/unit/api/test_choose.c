@@ -1,0 +1,186 @@
+/*
+ * test_choose.c — which of the remedies that were tried names the cause: every row of the table at
+ * both sides of the gain and of the share that it needs.
+ */
+#include "api/debug/choose.h"
+
+#include "testing.h"
+
+#include <math.h>
+
+#define MAX_TRIES 3
+#define STEP      0.01 /* dB, at both sides of a threshold */
+
+typedef struct scene {
+    oq_debug d;
+    oq_diagnosis x;
+    oq_diagnosing g;
+    oq_try tries[MAX_TRIES];
+} scene;
+
+/* A model with `now` dB, nothing taken so far. */
+static void begin(scene *s, double now) {
+    *s = (scene){.g = {.again = OQ_NOT_MADE, .current = OQ_NOT_MADE}};
+    s->g.d = &s->d;
+    s->g.out = &s->x;
+    s->x.tries.v = s->tries;
+    s->x.now = s->g.current = OQ_NOT_MADE;
+    s->x.now.sqnr = s->g.current.sqnr = now;
+}
+
+static oq_try *tried(scene *s, size_t row, double sqnr) {
+    assert_true(s->x.tries.n < MAX_TRIES);
+    oq_try *t = &s->tries[s->x.tries.n++];
+    *t = (oq_try){.row = row, .made = OQ_NOT_MADE};
+    t->made.sqnr = sqnr;
+    return t;
+}
+
+static bool is_cause(double now, size_t row, double sqnr) {
+    scene s;
+    begin(&s, now);
+    return oq_is_cause(&s.g, tried(&s, row, sqnr));
+}
+
+static void every_row_needs_a_gain(void **state) {
+    (void)state;
+    for (size_t i = 0; i <= oq_remedy_count; i++) {
+        assert_false(is_cause(10, i, 10 + OQ_MIN_GAIN - STEP));
+        assert_true(is_cause(10, i, 10 + OQ_MIN_GAIN + STEP));
+        assert_true(is_cause(OQ_GOOD - STEP, i, OQ_GOOD + OQ_MIN_GAIN));
+    }
+}
+
+/* Remedies that cost nothing, and parameters that are wrong, are worth a small gain. */
+static void a_good_model_needs_a_large_gain(void **state) {
+    (void)state;
+    for (size_t i = 0; i <= oq_remedy_count; i++) {
+        const bool free = i == oq_remedy_count || oq_remedies[i].is_free;
+        const double least = free ? OQ_MIN_GAIN : OQ_GOOD_GAIN;
+        assert_false(is_cause(OQ_GOOD, i, OQ_GOOD + least - STEP));
+        assert_true(is_cause(OQ_GOOD, i, OQ_GOOD + least + STEP));
+    }
+}
+
+/* What began below is good only at 30 dB. */
+static void remedies_are_put_together_up_to_the_aim(void **state) {
+    scene s;
+    (void)state;
+    begin(&s, 10);
+    s.g.current.sqnr = OQ_AIM - STEP;
+    assert_false(oq_is_good_enough(&s.g));
+    s.g.current.sqnr = OQ_AIM;
+    assert_true(oq_is_good_enough(&s.g));
+}
+
+/* The rows that the page of documents calls free or local. */
+static bool is_named(const char *cause, const char *const *names, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(cause, names[i]) == 0)
+            return true;
+    return false;
+}
+
+static void rows_have_the_shares_that_are_documented(void **state) {
+    static const char *const early[] = {"not_prepared", "per_channel", "symmetric", "input_range"};
+    (void)state;
+    for (size_t i = 0; i < oq_remedy_count; i++) {
+        scene s;
+        begin(&s, 10);
+        const oq_remedy *r = &oq_remedies[i];
+        const double share = oq_share_needed(&s.g, tried(&s, i, 20));
+        if (strcmp(r->cause, "mask") == 0)
+            assert_true(share == 0);
+        else if (strcmp(r->cause, "amplified") == 0)
+            assert_true(share == (r->is_local ? OQ_FREE : OQ_NEARLY));
+        else
+            assert_true(share ==
+                        (is_named(r->cause, early, OQ_COUNT(early)) ? OQ_FREE : OQ_NEARLY));
+    }
+}
+
+/* Two tries: the row gains `share` of the second, which is a later one. */
+static bool comes_first(size_t row, double share) {
+    scene s;
+    begin(&s, 0);
+    tried(&s, row, share * 15);
+    tried(&s, oq_remedy_count, 15);
+    return oq_choose_cause(&s.g, 0) == &s.tries[0];
+}
+
+static void every_row_is_taken_at_its_share_of_the_best_gain(void **state) {
+    (void)state;
+    for (size_t i = 0; i < oq_remedy_count; i++) {
+        scene s;
+        begin(&s, 0);
+        const double share = oq_share_needed(&s.g, tried(&s, i, 15));
+        assert_true(comes_first(i, share + 0.2 < 1 ? share + 0.2 : 1));
+        assert_true(comes_first(i, fmax(share, OQ_MIN_GAIN / 15) + 0.001));
+        assert_false(comes_first(i, fmax(share, OQ_MIN_GAIN / 15) - 0.001));
+    }
+}
+
+/* Scales for each channel come first where one channel stretches the range of the others. */
+static void outlier_channels_make_per_channel_sure(void **state) {
+    oq_debug_weight w = {.verdict = {.reason = OQ_DEBUG_CHANNEL}};
+    scene s;
+    size_t row = 0;
+    (void)state;
+    begin(&s, 10);
+    while (strcmp(oq_remedies[row].cause, "per_channel") != 0)
+        row++;
+    const oq_try *t = tried(&s, row, 20);
+    assert_true(oq_share_needed(&s.g, t) == OQ_FREE);
+    s.d.weights.v = &w;
+    s.d.weights.n = 1;
+    assert_true(oq_share_needed(&s.g, t) == 0);
+}
+
+static void a_model_with_little_in_integers_is_no_answer(void **state) {
+    scene s;
+    (void)state;
+    begin(&s, 10);
+    s.g.again.macs = 0.5;
+    oq_try *t = tried(&s, 0, 40);
+    t->made.macs = OQ_MIN_MACS * 0.5 - 0.001;
+    assert_false(oq_is_cause(&s.g, t));
+    assert_null(oq_choose_cause(&s.g, 0));
+    t->made.macs = OQ_MIN_MACS * 0.5 + 0.001;
+    assert_true(oq_is_cause(&s.g, t));
+    assert_ptr_equal(oq_choose_cause(&s.g, 0), t);
+}
+
+/* A method that the model does not show makes another model: that is no fault of a good one. */
+static void a_good_model_with_scaled_weights_has_no_wrong_parameters(void **state) {
+    scene s;
+    (void)state;
+    begin(&s, OQ_GOOD);
+    s.g.rescaled = true;
+    assert_false(oq_is_cause(&s.g, tried(&s, oq_remedy_count, 50)));
+    begin(&s, OQ_GOOD - STEP);
+    s.g.rescaled = true;
+    assert_true(oq_is_cause(&s.g, tried(&s, oq_remedy_count, 50)));
+}
+
+static void gains_end_where_outputs_are_lost_or_exact(void **state) {
+    (void)state;
+    assert_true(oq_gain_over(-300, 0) == -OQ_LOWEST_SQNR);
+    assert_true(oq_gain_over(NAN, 0) == -OQ_LOWEST_SQNR);
+    assert_true(oq_gain_over(50, INFINITY) == OQ_BEST_SQNR - 50);
+    assert_true(oq_gain_over(50, NAN) < -1000);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_row_needs_a_gain),
+        cmocka_unit_test(a_good_model_needs_a_large_gain),
+        cmocka_unit_test(remedies_are_put_together_up_to_the_aim),
+        cmocka_unit_test(rows_have_the_shares_that_are_documented),
+        cmocka_unit_test(every_row_is_taken_at_its_share_of_the_best_gain),
+        cmocka_unit_test(outlier_channels_make_per_channel_sure),
+        cmocka_unit_test(a_model_with_little_in_integers_is_no_answer),
+        cmocka_unit_test(a_good_model_with_scaled_weights_has_no_wrong_parameters),
+        cmocka_unit_test(gains_end_where_outputs_are_lost_or_exact),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
