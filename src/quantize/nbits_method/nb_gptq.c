@@ -12,7 +12,7 @@
 #define ROWS_FOR_INPUT 4   /* that a ridge of RIDGE is for */
 #define SHRINK         0.4 /* --mse: ranges of blocks that are tried: down to this part */
 #define SHRINK_STEPS   40
-#define PART           (32u << 20) /* bytes of weights that are solved at a time */
+#define PART           (32u << 20) /* bytes of weights that are solved at a time, or more: */
 
 /* Some columns of a weight as the solver takes them. */
 typedef struct solving {
@@ -119,6 +119,10 @@ static onq_code solve(solving *s, onq_error *err) {
         job.fit = fit_columns;
         job.fit_ctx = s;
     }
+    /* After the target, which needs a matrix of that size for itself. */
+    if (l->factor->u == NULL)
+        OQ_TRY(oq_round_factor_init(l->factor, l->hessian, l->job->model->env, l->job->damp,
+                                    l->job->act_order, err));
     return oq_round(&job, err);
 }
 
@@ -146,7 +150,9 @@ static onq_code put(const solving *s, const oq_nb_sink *sink, oq_nb_panel *p, on
 static onq_code solve_parts(solving *s, const oq_nb_sink *sink, oq_nb_panel *p, onq_error *err) {
     const oq_nb_task *t = s->t;
     const oq_nb_learned *l = t->learned;
-    const uint64_t fit = PART / sizeof(float) / t->k / OQ_NB_TILE * OQ_NB_TILE;
+    const uint64_t quarter = 2 * t->k * t->k; /* bytes of a quarter of the Hessian */
+    const uint64_t part = quarter > PART ? quarter : PART;
+    const uint64_t fit = part / sizeof(float) / t->k / OQ_NB_TILE * OQ_NB_TILE;
     const uint64_t most = l->job->one_scale ? t->n : fit > OQ_NB_TILE ? fit : OQ_NB_TILE;
     const uint64_t cols = t->n < most ? t->n : most;
     OQ_SCRATCH(scratch, t->alloc);

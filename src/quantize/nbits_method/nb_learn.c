@@ -460,12 +460,7 @@ static onq_code make_weights(learner *l, site *s, onq_error *err) {
                                    .linear = &l->linear,
                                    .pool = l->pool};
     OQ_TRY(oq_hessian_finish(&s->hessian, err));
-    onq_code rc = s->hessian.rows == 0
-                      ? ONQ_OK
-                      : oq_round_factor_init(&factor, &s->hessian, l->job->model->env, l->job->damp,
-                                             l->job->act_order, err);
-    if (rc != ONQ_OK && rc != ONQ_E_NOMEM)
-        rc = oq_error_in(err, rc, "the inputs '%.*s'", OQ_STR(s->inputs.v[0]));
+    onq_code rc = ONQ_OK;
     for (size_t i = 0; i < s->weights.n && rc == ONQ_OK; i++)
         rc = oq_nb_lazy_make(s->weights.v[i], &learned, err);
     oq_round_factor_release(&factor, &s->hessian);

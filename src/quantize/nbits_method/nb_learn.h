@@ -22,8 +22,8 @@
 /* What a method knows of a weight's inputs. */
 typedef struct oq_nb_learned {
     const oq_hessian *hessian; /* gptq */
-    const oq_round_factor *factor;
-    bool outputs; /* the Hessian's second side has what the outputs should be */
+    oq_round_factor *factor;   /* made when the first weight needs it */
+    bool outputs;              /* the Hessian's second side has what the outputs should be */
     const struct oq_nb_learn_job *job;
     const oq_linear *linear;
     oq_pool *pool;
