@@ -165,8 +165,8 @@ static bool find_alikes(oq_job *job, const oq_map *inits, oq_value_info **v, siz
         if (oq_map_has(inits, v[i]->name))
             continue;
         const oq_str form = form_of(&job->arena, v[i]->name, v[i]->type);
-        out->of[i] = form.p != NULL ? oq_map_find_or_put(&forms, form, (uint32_t)out->all.n)
-                                    : OQ_MAP_NONE;
+        out->of[i] =
+            form.p != NULL ? oq_map_find_or_put(&forms, form, (uint32_t)out->all.n) : OQ_MAP_NONE;
         if (out->of[i] == OQ_MAP_NONE ||
             (out->of[i] == out->all.n && !OQ_PUSH(&job->arena, &out->all, (alike){0})))
             return false;

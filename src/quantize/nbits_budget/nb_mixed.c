@@ -137,8 +137,8 @@ onq_code oq_nb_tie(oq_nb_config *c, const oq_graph *g, onq_error *err) {
             continue;
         for (size_t k = 0; k < g->node.n; k++) {
             const oq_node *p = g->node.v[k];
-            if (is_product(p) && (oq_map_has(&c->node_map, n->name) ||
-                                  oq_map_has(&c->node_map, p->name)) &&
+            if (is_product(p) &&
+                (oq_map_has(&c->node_map, n->name) || oq_map_has(&c->node_map, p->name)) &&
                 is_turned(g, n->input.v[0], p->input.v[1]))
                 OQ_TRY(share_how(c, n->name, p->name, err));
         }
