@@ -12,7 +12,7 @@
 #define ROWS_FOR_INPUT 4   /* that a ridge of RIDGE is for */
 #define SHRINK         0.4 /* --mse: ranges of blocks that are tried: down to this part */
 #define SHRINK_STEPS   40
-#define PART           (32u << 20) /* bytes of weights that are solved at a time, or more: */
+#define PART           (32u << 20) /* bytes of weights solved at a time; more with many inputs */
 
 /* Some columns of a weight as the solver takes them. */
 typedef struct solving {
