@@ -27,17 +27,18 @@ double oq_tune_now(const oq_tune *t) {
 double oq_tune_race_seconds(const oq_tune *t, size_t n) {
     const double least = t->flt != NULL ? oq_clock_least(t->flt->ms, t->flt->prefill_ms) : 0;
     const double each = fmax(least, oq_tune_clock_seconds(t));
-    return (double)(n + 1) * fmax(each, t->raced);
+    return (double)n * t->opened + (double)(n + 1) * fmax(each, t->raced);
 }
 
 /* What must be left for the answer: it is made with all samples and looked at, which takes about as
- * long as the slowest candidate did, and written, which takes less than opening float does; and what
- * has no time yet is timed. */
+ * long as the slowest candidate did, and written, which takes about half as long as opening float;
+ * and what has no time yet is timed. */
 static double reserve(const oq_tune *t) {
     size_t n = t->as_fast_as != NULL ? 0 : 1; /* the next one */
     for (size_t i = 0; i < t->all.n; i++)
         n += t->all.v[i]->ok && !(t->all.v[i]->ms > 0);
-    return t->slowest + t->opened + (t->clock == NULL && n > 0 ? oq_tune_race_seconds(t, n) : 0);
+    return t->slowest + t->opened / 2 +
+           (t->clock == NULL && n > 0 ? oq_tune_race_seconds(t, n) : 0);
 }
 
 bool oq_tune_has_time(const oq_tune *t, double seconds) {
@@ -281,18 +282,18 @@ static onq_code run_race(oq_tune *t, oq_candidate *const *v, size_t n, double se
                                   .own_time = t->n_threads == 1,
                                   .until = t->deadline > 0 ? t->deadline - t->opened : 0,
                                   .seconds = seconds};
-    return oq_trials_clock(t->choose, &clocking, err);
+    const double begin = oq_tune_now(t), longer = fmax(1, seconds / oq_tune_clock_seconds(t));
+    OQ_TRY(oq_trials_clock(t->choose, &clocking, err));
+    t->raced = fmax(t->raced, (oq_tune_now(t) - begin) / ((double)(n + 1) * longer));
+    return ONQ_OK;
 }
 
 /* Times of one race can be set beside those of another, for float is in both. */
 onq_code oq_tune_race(oq_tune *t, oq_candidate *const *v, size_t n, double seconds,
                       onq_error *err) {
     race r = {.ms = {0}};
-    const double begin = oq_tune_now(t);
     assert(n <= OQ_RACE);
     const onq_code rc = run_race(t, v, n, seconds, &r, err);
-    const double longer = fmax(1, seconds / oq_tune_clock_seconds(t));
-    t->raced = fmax(t->raced, (oq_tune_now(t) - begin) / ((double)(n + 1) * longer));
     for (size_t i = 0; i < n && rc == ONQ_OK; i++) {
         v[i]->ms = r.ms[i + 1] / r.ms[0] * t->flt->ms;
         v[i]->prefill_ms =
@@ -317,7 +318,7 @@ static onq_code clock_float(oq_tune *t, onq_error *err) {
                                   .own_time = t->n_threads == 1,
                                   .seconds = oq_tune_clock_seconds(t)};
     OQ_TRY(oq_trials_clock(t->choose, &clocking, err));
-    t->raced = t->opened + (oq_tune_now(t) - begin) / OQ_CLOCK_ROUNDS; /* one round will do */
+    t->raced = (oq_tune_now(t) - begin) / OQ_CLOCK_ROUNDS; /* one round will do */
     return ONQ_OK;
 }
 

@@ -90,7 +90,7 @@ typedef struct oq_tune {
     const oq_candidate *as_fast_as; /* the next candidate takes as long as this one, and need not be
                                      * timed; or NULL */
     double slowest;                 /* seconds that a candidate took, for the deadline */
-    double raced;                   /* seconds that each session of a race took, for the same */
+    double raced;                   /* seconds that each session of a race took once it was open */
     oq_session *beside;             /* float, to be timed beside candidates */
     struct oq_unit_stage *choice;   /* for each unit, once there was such a stage */
     double gained[OQ_REFINEMENTS];  /* the most dB that each brought; NaN: it was not tried */

@@ -150,6 +150,13 @@ onq_code oq_tune_set_base(oq_tune *t, oq_candidate *c, onq_error *err) {
     return oq_tune_find_units(t, m, err);
 }
 
+/* Opening it once more, scoring it, which takes no longer than to run it, and its clock. */
+static double seconds_for_float(const oq_tune *t) {
+    const oq_trials *set = t->choose;
+    const double each = set->seconds / (double)set->steps.n;
+    return 2 * t->opened + set->seconds + OQ_CLOCK_ROUNDS * each;
+}
+
 /* There is no time for anything but float, nor for its clock: what its samples took must do. */
 static onq_code add_untimed(oq_tune *t, const oq_candidate *given, onq_error *err) {
     oq_candidate *c = OQ_NEW(t->arena, oq_candidate);
@@ -169,7 +176,7 @@ onq_code oq_tune_floats(oq_tune *t, onq_error *err) {
         .label = "float", .exact = true, .path = t->float_path, .size = t->float_size};
     oq_candidate *flt = NULL, *best = NULL;
     const size_t most = t->max_float_units;
-    if (t->evaluate == NULL && !oq_tune_has_time(t, 2 * t->opened))
+    if (t->evaluate == NULL && !oq_tune_has_time(t, seconds_for_float(t)))
         return add_untimed(t, &given, err);
     OQ_TRY(oq_tune_session(t, t->model, t->n_threads, &t->beside, err));
     OQ_TRY(oq_tune_add_model(t, &given, &flt, err));
