@@ -177,7 +177,7 @@ bool oq_is_as_fast(const oq_candidate *a, const oq_candidate *b) {
 }
 
 bool oq_is_no_slower(const oq_candidate *c, const oq_candidate *given) {
-    return oq_is_as_fast(c, given) && c->prefill_ms <= OQ_MOST_PREFILL * given->prefill_ms;
+    return oq_is_as_fast(c, given) && c->prefill_ms <= OQ_MAX_PREFILL * given->prefill_ms;
 }
 
 /* Costs no more than `least` does, as far as one can say. */

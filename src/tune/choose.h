@@ -9,7 +9,7 @@
 /* The most of a time that its noise may count for. */
 #define OQ_NOISE_PART 0.02
 /* Times float's for the text of a decoder, that a model may take which is faster with tokens. */
-#define OQ_MOST_PREFILL 1.25
+#define OQ_MAX_PREFILL 1.25
 /* dB from which a float model with rewrites counts as the same as the one that was given. */
 #define OQ_EXACT_DB 60
 /* A set of operators is worth more noise where it is so much faster. */
@@ -89,7 +89,7 @@ bool oq_is_more_accurate(const oq_targets *t, const oq_candidate *a, const oq_ca
 /* Takes no longer than b, as far as the noise lets one say. */
 bool oq_is_as_fast(const oq_candidate *a, const oq_candidate *b);
 /* No slower than the float model that was given: a decoder with tokens, and no more than
- * OQ_MOST_PREFILL slower with a text. */
+ * OQ_MAX_PREFILL slower with a text. */
 bool oq_is_no_slower(const oq_candidate *c, const oq_candidate *given);
 /* Sets on_curve, and sorts the indices of those into order[n] by time, fastest first. Gives their
  * number. */

@@ -361,7 +361,7 @@ bool oq_tune_is_done(const oq_tune *t, const oq_candidate *fastest) {
         const oq_candidate *c = t->all.v[i];
         if (c->ok && !c->exact && !c->doubted && c->ms > 0 &&
             (oq_is_as_fast(c, fastest) || c->ms <= fastest->ms + OQ_WORTH_TIME * t->flt->ms) &&
-            c->prefill_ms <= OQ_MOST_PREFILL * t->flt->prefill_ms &&
+            c->prefill_ms <= OQ_MAX_PREFILL * t->flt->prefill_ms &&
             oq_targets_hold(&t->targets, &c->score))
             return true;
     }
