@@ -1,6 +1,6 @@
 /*
- * operators.h — what is true of an operator whoever asks: where its weight and bias are, what its
- * output has to do with its input. The rows are in operators.def; the rules by which the quantizers
+ * operators.h — facts about an operator that do not depend on the quantizer: where its weight and
+ * bias are, how its output is related to its input. The rows are in operators.def; the rules by which the quantizers
  * treat an operator are further columns of the same rows (quantize/rules.h).
  */
 #pragma once

@@ -401,7 +401,7 @@ def test_old_resize(tmp_path, mode, factor, op, opset, want):
 # ---- numbers that are not float32
 
 STAYS = {"other": "2 nodes stay float because their values are bfloat16 or double (convert the model to float32); the first is 'm' (MatMul)",
-         "bfloat16": "2 nodes stay bfloat16, in which ONNX Runtime computes next to nothing on a CPU"}
+         "bfloat16": "2 nodes stay bfloat16, for which ONNX Runtime has almost no kernels on a CPU"}
 
 
 @pytest.mark.parametrize("kind, words, text", [

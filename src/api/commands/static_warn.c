@@ -18,8 +18,8 @@ static void tell_of_cache(const oq_static *s) {
     if ((s->method == OQ_CAL_PERCENTILE || s->method == OQ_CAL_MINMAX) && s->q.ranges.all.n > 0 &&
         symmetric != oq_opt_flag(o, "calib_tensor_range_symmetric"))
         oq_warn(s->q.job->env,
-                "%s: its ranges %s symmetric, and --calib_tensor_range_symmetric is %s; they are "
-                "taken as they are (onq calibrate --calib_symmetric %s makes the others)",
+                "%s: its ranges %s symmetric although --calib_tensor_range_symmetric is %s; they "
+                "are used unchanged (onq calibrate --calib_symmetric %s makes the others)",
                 path, symmetric ? "were made" : "are not", symmetric ? "not given" : "given",
                 symmetric ? "false" : "true");
 }

@@ -27,7 +27,7 @@ void oq_quant_warn_types(const oq_quant *q) {
         "float because their values are bfloat16 or double (convert the model to float32)");
     warn_of_nodes(
         env, q->plan.n_bfloat16, &q->plan.bfloat16,
-        "bfloat16, in which ONNX Runtime computes next to nothing on a CPU: the model may not load "
+        "bfloat16, for which ONNX Runtime has almost no kernels on a CPU: the model may not load "
         "there (convert it to float32)");
 }
 
