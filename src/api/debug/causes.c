@@ -3,7 +3,7 @@
  */
 #include "api/debug/causes.h"
 
-#include "api/debug/choose.h"
+#include "api/debug/cause_choice.h"
 #include "api/debug/clock.h"
 #include "api/debug/lifted.h"
 #include "api/debug/remedies.h"

@@ -1,7 +1,7 @@
 /*
- * choose.c — see choose.h.
+ * cause_choice.c — see cause_choice.h.
  */
-#include "api/debug/choose.h"
+#include "api/debug/cause_choice.h"
 
 #include <math.h>
 
@@ -40,7 +40,9 @@ double oq_share_needed(const oq_diagnosing *g, const oq_try *t) {
     const oq_remedy *r = remedy_of(t);
     if (r == NULL)
         return OQ_NEARLY;
-    return r->is_sure != NULL && r->is_sure(g) ? 0 : r->is_free || r->is_local ? OQ_FREE : OQ_NEARLY;
+    return r->is_sure != NULL && r->is_sure(g) ? 0
+           : r->is_free || r->is_local         ? OQ_FREE
+                                               : OQ_NEARLY;
 }
 
 oq_try *oq_choose_cause(const oq_diagnosing *g, size_t first) {

@@ -1,5 +1,5 @@
 /*
- * choose.h — which of the remedies that were tried names the cause.
+ * cause_choice.h — which of the remedies that were tried names the cause.
  */
 #pragma once
 

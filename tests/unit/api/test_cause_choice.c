@@ -1,8 +1,8 @@
 /*
- * test_choose.c — which of the remedies that were tried names the cause: every row of the table at
+ * test_cause_choice.c — which of the remedies that were tried names the cause: every row of the table at
  * both sides of the gain and of the share that it needs.
  */
-#include "api/debug/choose.h"
+#include "api/debug/cause_choice.h"
 
 #include "testing.h"
 
