@@ -13,9 +13,10 @@
 #define CLOCK_PART        0.15                  /* of what float takes for all samples */
 #define FIRST_LOOK        4                     /* samples */
 #define RACE_BYTES        ((uint64_t)512 << 20) /* of models that are timed side by side */
-#define USUAL             20                    /* candidates of a search, for the progress */
-#define NEXT_LOOK         8                     /* samples between looks at a deadline ... */
-#define LOOK_SECONDS      1.0                   /* ... or fewer, if they take longer */
+#define SMALL_MODEL       ((uint64_t)256 << 20)
+#define USUAL             20  /* candidates of a search, for the progress */
+#define NEXT_LOOK         8   /* samples between looks at a deadline ... */
+#define LOOK_SECONDS      1.0 /* ... or fewer, if they take longer */
 
 /* ---- the deadline ---- */
 
@@ -70,6 +71,47 @@ onq_code oq_tune_session(oq_tune *t, oq_model *m, unsigned n_threads, oq_session
     return rc;
 }
 
+/* ---- sessions that are kept until they are timed ---- */
+
+/* Samples are scored by runs of one thread, several at once. A model so large that few runs fit into
+ * memory side by side has all threads for each. */
+static unsigned scoring_threads(const oq_tune *t) {
+    return t->float_size < SMALL_MODEL ? 1 : OQ_THREADS_RUNTIME;
+}
+
+static void close_ready(const oq_tune_ready *x) {
+    oq_session_close(x->session);
+    oq_model_free(x->model);
+}
+
+/* Takes over the session of a candidate, or closes it where it is not wanted or has no room. */
+static void keep_ready(oq_tune *t, const oq_tune_ready *x, bool wanted) {
+    uint64_t bytes = x->size;
+    for (size_t i = 0; i < t->n_ready; i++)
+        bytes += t->ready[i].size;
+    if (wanted && x->session != NULL && t->n_ready < OQ_RACE && bytes <= RACE_BYTES)
+        t->ready[t->n_ready++] = *x;
+    else
+        close_ready(x);
+}
+
+/* False: there is none. */
+static bool take_ready(oq_tune *t, const char *path, oq_model **m, oq_session **s) {
+    for (size_t i = 0; i < t->n_ready; i++)
+        if (t->ready[i].path == path) {
+            *m = t->ready[i].model;
+            *s = t->ready[i].session;
+            t->ready[i] = t->ready[--t->n_ready];
+            return true;
+        }
+    return false;
+}
+
+void oq_tune_close_ready(oq_tune *t) {
+    while (t->n_ready > 0)
+        close_ready(&t->ready[--t->n_ready]);
+}
+
 /* A recipe while it is scored: its models have sessions one after the other. */
 typedef struct scorer {
     oq_tune *t;
@@ -81,11 +123,17 @@ typedef struct scorer {
     const char *path;
     oq_model *model;
     oq_session *session;
+    bool keeps;          /* the session of the first model: it is to be timed */
+    oq_tune_ready first; /* that one, once another is open */
 } scorer;
 
 static void close_scorer(scorer *x) {
-    oq_session_close(x->session);
-    oq_model_free(x->model);
+    if (x->keeps && x->first.session == NULL && x->session != NULL) {
+        x->first = (oq_tune_ready){.path = x->path, .model = x->model, .session = x->session};
+    } else {
+        oq_session_close(x->session);
+        oq_model_free(x->model);
+    }
     x->session = NULL;
     x->model = NULL;
     x->path = NULL;
@@ -96,7 +144,7 @@ static onq_code open_model(scorer *x, const char *path, onq_error *err) {
         return ONQ_OK;
     close_scorer(x);
     OQ_TRY(oq_model_open(x->t->env, path, &x->t->open, &x->model, err));
-    OQ_TRY(oq_tune_session(x->t, x->model, OQ_THREADS_RUNTIME, &x->session, err));
+    OQ_TRY(oq_tune_session(x->t, x->model, scoring_threads(x->t), &x->session, err));
     x->path = path;
     return ONQ_OK;
 }
@@ -179,7 +227,9 @@ static onq_code score(oq_tune *t, const oq_recipe *r, const oq_division *d, oq_s
     scorer x = {.t = t,
                 .set = t->choose,
                 .to_the_end = partly == NULL || t->rival != NULL,
-                .hurries = true};
+                .hurries = true,
+                .keeps = path != NULL && t->clock == NULL && t->as_fast_as == NULL &&
+                         t->n_threads == scoring_threads(t)};
     const char *first = NULL;
     oq_arena_init(&scratch, &t->env->alloc);
     onq_code rc = oq_scoring_init(&x.into, &scratch, t->choose->meaning, t->choose->n_outputs, err);
@@ -188,6 +238,8 @@ static onq_code score(oq_tune *t, const oq_recipe *r, const oq_division *d, oq_s
     if (rc == ONQ_OK)
         rc = oq_scoring_end(&x.into, out, err);
     close_scorer(&x);
+    x.first.size = *size;
+    keep_ready(t, &x.first, rc == ONQ_OK);
     oq_arena_release(&scratch);
     if (partly != NULL)
         *partly = x.lost;
@@ -271,6 +323,8 @@ static onq_code run_race(oq_tune *t, oq_candidate *const *v, size_t n, double se
     r->sessions[0] = t->beside;
     for (size_t i = 0; i < n; i++) {
         OQ_TRY(oq_tune_ensure(t, v[i], err));
+        if (take_ready(t, v[i]->path, &r->models[i], &r->sessions[i + 1]))
+            continue;
         OQ_TRY(oq_model_open(t->env, v[i]->path, &t->open, &r->models[i], err));
         OQ_TRY(oq_tune_session(t, r->models[i], t->n_threads, &r->sessions[i + 1], err));
     }
@@ -508,6 +562,7 @@ onq_code oq_tune_time(oq_tune *t, onq_error *err) {
             OQ_TRY(remember(t, v[i], err));
         }
     }
+    oq_tune_close_ready(t);
     return ONQ_OK;
 }
 

@@ -28,6 +28,16 @@ typedef enum oq_refinement {
     OQ_REFINEMENTS
 } oq_refinement;
 
+/* A session of a candidate that was scored and is to be timed next. */
+typedef struct oq_tune_ready {
+    const char *path; /* of the candidate */
+    oq_model *model;
+    oq_session *session;
+    uint64_t size;
+} oq_tune_ready;
+
+#define OQ_RACE 5 /* candidates that are timed at once, at most */
+
 typedef struct oq_tune {
     onq_env *env;
     oq_arena *arena;
@@ -92,8 +102,10 @@ typedef struct oq_tune {
     double slowest;                 /* seconds that a candidate took, for the deadline */
     double raced;                   /* seconds that each session of a race took once it was open */
     oq_session *beside;             /* float, to be timed beside candidates */
-    struct oq_unit_stage *choice;   /* for each unit, once there was such a stage */
-    double gained[OQ_REFINEMENTS];  /* the most dB that each brought; NaN: it was not tried */
+    oq_tune_ready ready[OQ_RACE];
+    size_t n_ready;
+    struct oq_unit_stage *choice;  /* for each unit, once there was such a stage */
+    double gained[OQ_REFINEMENTS]; /* the most dB that each brought; NaN: it was not tried */
 } oq_tune;
 
 onq_code oq_tune_search(oq_tune *t, onq_error *err);
@@ -127,7 +139,8 @@ onq_code oq_tune_try(oq_tune *t, const oq_recipe *r, const char *label, oq_candi
                      onq_error *err);
 /* Times candidates that were not yet, side by side. */
 onq_code oq_tune_time(oq_tune *t, onq_error *err);
-#define OQ_RACE 5 /* candidates that are timed at once, at most */
+/* Closes the sessions that were kept to be timed. */
+void oq_tune_close_ready(oq_tune *t);
 /* Times these side by side, float with them, for so many seconds each. */
 onq_code oq_tune_race(oq_tune *t, oq_candidate *const *v, size_t n, double seconds, onq_error *err);
 /* Scores a candidate to the end, whatever it loses. */

@@ -491,6 +491,7 @@ onq_code oq_tune_search(oq_tune *t, onq_error *err) {
 
 void oq_tune_end(oq_tune *t) {
     t->units = (oq_units){0}; /* its names go with the model */
+    oq_tune_close_ready(t);
     oq_session_close(t->beside);
     t->beside = NULL;
     oq_model_free(t->base_model);

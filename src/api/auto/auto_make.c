@@ -16,25 +16,45 @@
 
 /* ---- running a command ---- */
 
-/* True if the recipe calibrates the prepared model as it is: ranges then serve other recipes. */
-static bool keeps_graph(const oq_recipe *r) {
+static bool is_plain(const char *name) {
     static const char *const plain[] = {"per_channel",      "enable_subgraph",    "op_set",
                                         "heaviest",         "calibration_method", "bias_correction",
-                                        "learned_rounding", "double_activations"};
+                                        "learned_rounding", "double_activations", "node_methods"};
+    bool known = oq_str_is_any(oq_str_of(name), plain, OQ_COUNT(plain));
+    for (size_t k = 0; k < oq_group_data.n; k++)
+        known |= strcmp(name, oq_group_data.rows[k].name) == 0;
+    return known;
+}
+
+static bool has_channels(const oq_recipe *r) {
+    bool any = false;
+    for (oq_method m = 0; m < OQ_METHODS; m++)
+        any |= oq_recipe_has_method(r, m) && oq_method_needs_samples(m);
+    return any;
+}
+
+/* True if the recipe calibrates the prepared model as it is: ranges then serve other recipes. */
+static bool keeps_graph(const oq_recipe *r) {
+    for (size_t i = 0; i < r->options.n; i++)
+        if (!is_plain(r->options.v[i].name))
+            return false;
+    return !has_channels(r);
+}
+
+/* True if the recipe changes nothing of it but channels, and minmax finds its ranges: those of the
+ * model as it is, and of its channels, say what they are. */
+static bool scales_channels(const oq_recipe *r) {
+    static const char *const names[] = {"equalize", "channel_ranges", "outlier_channels"};
+    bool scales = has_channels(r);
     for (size_t i = 0; i < r->options.n; i++) {
         const char *name = r->options.v[i].name;
-        bool known = strcmp(name, "node_methods") == 0;
-        for (size_t k = 0; k < OQ_COUNT(plain); k++)
-            known |= strcmp(name, plain[k]) == 0;
-        for (size_t k = 0; k < oq_group_data.n; k++)
-            known |= strcmp(name, oq_group_data.rows[k].name) == 0;
-        if (!known)
+        const bool known = oq_str_is_any(oq_str_of(name), names, OQ_COUNT(names));
+        if ((!known && !is_plain(name)) || strcmp(name, "calibration_method") == 0 ||
+            strcmp(name, "limit") == 0)
             return false;
+        scales |= known;
     }
-    for (oq_method m = 0; m < OQ_METHODS; m++)
-        if (oq_recipe_has_method(r, m) && oq_method_needs_samples(m))
-            return false;
-    return true;
+    return scales;
 }
 
 /* Corrections come after the ranges: a recipe has those of the recipe that it refines. */
@@ -85,28 +105,40 @@ static bool is_whole(const oq_recipe *r) {
     return true;
 }
 
+/* The file with the ranges of all operators, or all of the recipe's set. */
+static onq_code path_of_ranges(oq_auto *a, const oq_recipe *r, size_t prepared, size_t fold,
+                               bool all, const char **out, onq_error *err) {
+    const char *method = oq_recipe_get(r, "calibration_method"), *set = oq_recipe_get(r, "op_set");
+    *out = oq_str_format(&a->job->arena, "%s/ranges.%zu.%zu.%s.%s.json", a->folder, prepared, fold,
+                         method != NULL ? method : "minmax", !all && set != NULL ? set : "all")
+               .p;
+    return *out != NULL ? ONQ_OK : oq_fail_nomem(err);
+}
+
 /* Ranges are found once: a run over all operators, or all of a set, leaves them for runs that
  * quantize fewer. *missing: nothing was run yet that left them for this one. */
 static onq_code set_cache(oq_auto *a, const oq_recipe *r, size_t prepared, size_t fold,
                           oq_recipe_run *run, bool *missing, onq_error *err) {
-    const char *method = oq_recipe_get(r, "calibration_method"), *set = oq_recipe_get(r, "op_set");
-    const char *const sets[] = {"all", set != NULL ? set : "all"};
-    const bool whole = is_whole(r);
+    const bool whole = is_whole(r), keeps = keeps_graph(r);
     *missing = false;
     if (strcmp(r->command, "static") != 0)
         return ONQ_OK;
-    for (size_t i = 0; i < OQ_COUNT(sets) && keeps_graph(r); i++) {
-        const oq_str path =
-            oq_str_format(&a->job->arena, "%s/ranges.%zu.%zu.%s.%s.json", a->folder, prepared, fold,
-                          method != NULL ? method : "minmax", sets[i]);
-        OQ_TRY_ALLOC(path.p != NULL, err);
-        const bool last = i + 1 == OQ_COUNT(sets);
-        if (oq_os_may(path.p, OQ_MAY_READ) || (last && whole)) {
-            run->cache = path.p;
+    run->shared.bounds = true;
+    for (int all = 1; all >= 0; all--) {
+        const char *path = NULL;
+        OQ_TRY(path_of_ranges(a, r, prepared, fold, all == 1, &path, err));
+        const bool there = oq_os_may(path, OQ_MAY_READ);
+        if (keeps && (there || (all == 0 && whole))) {
+            run->cache = path;
+            return ONQ_OK;
+        }
+        /* The answer is what its commands make, so it is calibrated as they say. */
+        if (there && fold > 0 && scales_channels(r)) {
+            run->shared.unchanged = path;
             return ONQ_OK;
         }
     }
-    *missing = keeps_graph(r);
+    *missing = keeps;
     return *missing ? ONQ_OK : set_own_cache(a, r, fold, run, err);
 }
 

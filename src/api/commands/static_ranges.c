@@ -91,7 +91,8 @@ static onq_code calibrated_types(oq_static *s, oq_cal_options *o, onq_error *err
  * its scales from deviations. */
 static bool needs_bounds_only(const oq_static *s) {
     const bool float8 = s->q.config.activation_type == OQ_FLOAT8E4M3FN || s->q.overrides.all.n > 0;
-    return cache_path(s) == NULL && !(s->method == OQ_CAL_DISTRIBUTION && float8);
+    return (cache_path(s) == NULL || s->q.job->opts->shared.bounds) &&
+           !(s->method == OQ_CAL_DISTRIBUTION && float8);
 }
 
 static onq_code calibration_options(oq_static *s, oq_cal_options *c, onq_error *err) {

@@ -99,6 +99,9 @@ typedef struct oq_shared {
     struct oq_job_steps *steps;         /* the same as steps of sequences, if they are */
     struct oq_channel_memory *channels; /* what was found about the channels of the model */
     bool own_cache; /* --calibration_cache has the ranges of the model that the options make */
+    bool bounds;    /* of --calibration_cache nobody reads more than the ends of the ranges */
+    const char *unchanged;   /* a file with the minmax ranges of the model before its channels are
+                            * scaled, where others follow from those of channels; or NULL */
     const uint64_t *numbers; /* only these samples calibrate; NULL: all that the options say */
     size_t n_numbers;
 } oq_shared;

@@ -177,6 +177,53 @@ static onq_code note_changes(oq_quant *q, const oq_channels *c, onq_error *err) 
     return ONQ_OK;
 }
 
+static bool has_any(const oq_map *names, const oq_str *v, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (oq_map_has(names, v[i]))
+            return true;
+    return false;
+}
+
+/* True if a node that will be quantized reads or makes a tensor whose new range is not known. */
+static onq_code lacks_ranges(oq_quant *q, const oq_channels *c, bool *lacks, onq_error *err) {
+    const oq_graph *g = q->model->proto->graph;
+    oq_map names;
+    oq_map_init(&names, &q->job->arena);
+    *lacks = false;
+    for (size_t i = 0; i < c->moved_more.n; i++)
+        OQ_TRY_ALLOC(oq_map_put(&names, c->moved_more.v[i], 0), err);
+    for (size_t i = 0; i < g->node.n && c->moved_more.n > 0 && !*lacks; i++) {
+        const oq_node *n = g->node.v[i];
+        *lacks = (has_any(&names, n->input.v, n->input.n) ||
+                  has_any(&names, n->output.v, n->output.n)) &&
+                 oq_qrun_skip(&q->run, n, q->modes) == NULL;
+    }
+    return ONQ_OK;
+}
+
+/* Of the ranges before the changes, all but a few are right; the others follow from those of
+ * channels. Where one does not, all of them are found by a calibration. */
+static onq_code take_ranges(oq_quant *q, const oq_channels *c, onq_error *err) {
+    const char *path = q->job->opts->shared.unchanged;
+    bool lacks = true;
+    if (path != NULL)
+        OQ_TRY(lacks_ranges(q, c, &lacks, err));
+    if (lacks)
+        return ONQ_OK;
+    assert(!q->has_ranges);
+    OQ_TRY(oq_ranges_load(&q->ranges, q->job->env, path, err));
+    q->has_ranges = true;
+    for (size_t i = 0; i < c->moved.n; i++) {
+        oq_range *r = oq_ranges_add(&q->ranges, c->moved.v[i].tensor);
+        if (r == NULL || !oq_num_make(&q->ranges.arena, &r->lowest, OQ_FLOAT, false, 1) ||
+            !oq_num_make(&q->ranges.arena, &r->highest, OQ_FLOAT, false, 1))
+            return oq_fail_nomem(err);
+        r->lowest.v[0] = (double)(float)c->moved.v[i].low;
+        r->highest.v[0] = (double)(float)c->moved.v[i].high;
+    }
+    return ONQ_OK;
+}
+
 static onq_code change_model(work *w, onq_error *err) {
     oq_quant *q = w->q;
     oq_source *source = NULL;
@@ -200,6 +247,7 @@ static onq_code change_model(work *w, onq_error *err) {
             "output, %zu with outliers in float",
             c.n_in, c.n_folded, c.n_out, c.n_outliers);
     OQ_TRY(note_changes(q, &c, err));
+    OQ_TRY(take_ranges(q, &c, err));
     return oq_quant_infer(q, err);
 }
 

@@ -184,18 +184,27 @@ static onq_code remember(oq_channel_memory *m, const oq_channel_stats *s, onq_er
 
 /* ---- all of them ---- */
 
-onq_code oq_channel_stats_run(const oq_channel_job *job, oq_channel_stats *const *all, size_t n,
-                              oq_arena *scratch, onq_error *err) {
-    watch w = {0};
-    oq_str *names = OQ_NEW_ARRAY(scratch, oq_str, n + 1);
-    OQ_TRY_ALLOC(names != NULL, err);
+/* Those of them that memory does not have. */
+static onq_code list_unseen(const oq_channel_job *job, oq_channel_stats *const *all, size_t n,
+                            oq_arena *scratch, watch *w, oq_str *names, onq_error *err) {
     for (size_t i = 0; i < n; i++) {
         if (all[i]->skip || recall(job->memory, all[i]))
             continue;
-        names[w.seen.n] = all[i]->name;
-        OQ_TRY_ALLOC(OQ_PUSH(scratch, &w.seen, all[i]), err);
+        names[w->seen.n] = all[i]->name;
+        OQ_TRY_ALLOC(OQ_PUSH(scratch, &w->seen, all[i]), err);
     }
-    if (w.seen.n == 0)
+    return ONQ_OK;
+}
+
+onq_code oq_channel_stats_run(const oq_channel_job *job, oq_channel_stats *const *all, size_t n,
+                              oq_arena *scratch, onq_error *err) {
+    watch w = {0};
+    oq_str *names = OQ_NEW_ARRAY(scratch, oq_str, n + job->n_ahead + 1);
+    OQ_TRY_ALLOC(names != NULL, err);
+    OQ_TRY(list_unseen(job, all, n, scratch, &w, names, err));
+    const bool runs = w.seen.n > 0;
+    OQ_TRY(list_unseen(job, job->ahead, job->n_ahead, scratch, &w, names, err));
+    if (!runs)
         return ONQ_OK;
     uint32_t *stops = OQ_NEW_ARRAY(scratch, uint32_t, w.seen.n + 1);
     OQ_TRY_ALLOC(stops != NULL, err);

@@ -33,10 +33,12 @@ void oq_channel_memory_release(oq_channel_memory *m);
 typedef struct oq_channel_job {
     oq_model *model;
     oq_engine *engine;
-    oq_source *source;          /* read from its beginning */
-    oq_session_options session; /* threads, provider; the rest is set here */
-    const char *what;           /* for progress */
-    oq_channel_memory *memory;  /* or NULL */
+    oq_source *source;              /* read from its beginning */
+    oq_session_options session;     /* threads, provider; the rest is set here */
+    const char *what;               /* for progress */
+    oq_channel_memory *memory;      /* or NULL */
+    oq_channel_stats *const *ahead; /* n_ahead more, seen if the model runs anyway: memory keeps */
+    size_t n_ahead;                 /* them. What nobody saw has a count of 0 */
     /* Not 0: the model runs in slices, so that it is never in memory as a whole, and this many bytes
      * of activations may be kept; samples that pass it are let go. */
     uint64_t slices;

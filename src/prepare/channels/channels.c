@@ -7,6 +7,8 @@
 #include "onnx/spill.h"
 #include "onnx/tidy.h"
 
+#include <math.h>
+
 #define LARGE (1u << 18) /* bytes of a constant that lies in a file instead of memory */
 
 /* ---- what the edits share ---- */
@@ -62,6 +64,41 @@ onq_code oq_channel_index(oq_channel_state *s, onq_error *err) {
 
 void oq_channel_edited(oq_channel_state *s) {
     oq_arena_release(&s->once);
+}
+
+/* ---- ranges after the edits ---- */
+
+const oq_channel_stats *oq_channel_seen(const oq_channel_state *s, oq_str name) {
+    const uint32_t at = oq_map_find(&s->seen, name), ahead = oq_map_find(&s->looked, name);
+    const oq_channel_stats *x = at != OQ_MAP_NONE      ? s->stats.v[at]
+                                : ahead != OQ_MAP_NONE ? s->ahead.v[ahead]
+                                                       : NULL;
+    return x != NULL && !x->skip && x->count > 0 ? x : NULL;
+}
+
+onq_code oq_channel_moved_to(oq_channel_state *s, oq_str tensor, double low, double high,
+                             onq_error *err) {
+    const oq_channel_range range = {tensor, low, high};
+    return OQ_PUSH(&s->c->see.model->arena, &s->c->moved, range) ? ONQ_OK : oq_fail_nomem(err);
+}
+
+onq_code oq_channel_moved_relu(oq_channel_state *s, oq_str tensor, onq_error *err) {
+    assert(s->c->moved.n > 0);
+    const oq_channel_range *of = &s->c->moved.v[s->c->moved.n - 1];
+    return oq_channel_moved_to(s, tensor, fmax(of->low, 0), fmax(of->high, 0), err);
+}
+
+onq_code oq_channel_moved(oq_channel_state *s, oq_str tensor, const oq_channel_stats *stats,
+                          const float *factor, onq_error *err) {
+    double low = INFINITY, high = -INFINITY;
+    if (stats == NULL)
+        return OQ_PUSH(&s->c->see.model->arena, &s->c->moved_more, tensor) ? ONQ_OK
+                                                                           : oq_fail_nomem(err);
+    for (uint64_t i = 0; i < stats->n; i++) {
+        low = fmin(low, (double)(stats->low[i] * factor[i]));
+        high = fmax(high, (double)(stats->high[i] * factor[i]));
+    }
+    return oq_channel_moved_to(s, tensor, low, high, err);
 }
 
 /* ---- products ---- */
@@ -131,13 +168,46 @@ static onq_code add_product(oq_channel_state *s, const oq_channel_choice *choice
     return OQ_PUSH(s->arena, &s->products, p) ? ONQ_OK : oq_fail_nomem(err);
 }
 
+static onq_code note_ahead(oq_channel_state *s, oq_str name, bool image, uint64_t n,
+                           onq_error *err) {
+    if (oq_map_has(&s->seen, name) || oq_map_has(&s->looked, name))
+        return ONQ_OK;
+    oq_channel_stats *x = oq_channel_stats_new(s->arena, name, image, n);
+    return x != NULL && oq_map_put(&s->looked, name, (uint32_t)s->ahead.n) &&
+                   OQ_PUSH(s->arena, &s->ahead, x)
+               ? ONQ_OK
+               : oq_fail_nomem(err);
+}
+
+/* The other end of each product: another method for it asks for that, and one run sees all. */
+static onq_code look_ahead(oq_channel_state *s, onq_error *err) {
+    if (s->c->see.memory == NULL)
+        return ONQ_OK;
+    for (size_t i = 0; i < s->products.n; i++) {
+        const oq_channel_product *p = &s->products.v[i];
+        const bool image = p->product == OQ_CONV;
+        OQ_TRY(note_ahead(s, p->node->input.v[0], image, p->n_in, err));
+        if (image && oq_channel_has_rows(s, p->node, p->n_out))
+            OQ_TRY(note_ahead(s, p->node->output.v[0], true, p->n_out, err));
+    }
+    return ONQ_OK;
+}
+
+static onq_code see_channels(oq_channel_state *s, onq_error *err) {
+    OQ_TRY(look_ahead(s, err));
+    oq_channel_job job = s->c->see;
+    job.ahead = s->ahead.v;
+    job.n_ahead = s->ahead.n;
+    return oq_channel_stats_run(&job, s->stats.v, s->stats.n, s->arena, err);
+}
+
 static onq_code run(oq_channel_state *s, onq_error *err) {
     oq_model *m = s->c->see.model;
     OQ_TRY(oq_channel_index(s, err));
     OQ_TRY(oq_fresh_init(&s->names, s->arena, m, err));
     for (size_t i = 0; i < s->c->n_choices; i++)
         OQ_TRY(add_product(s, &s->c->choices[i], err));
-    OQ_TRY(oq_channel_stats_run(&s->c->see, s->stats.v, s->stats.n, s->arena, err));
+    OQ_TRY(see_channels(s, err));
     oq_model_touch(m);
     OQ_TRY(oq_channel_outputs(s, err));
     OQ_TRY(oq_channel_inputs(s, err));
@@ -154,6 +224,7 @@ onq_code oq_channels_apply(oq_channels *c, onq_error *err) {
     oq_arena_init(&s.once, &c->see.model->env->alloc);
     oq_arena_init(&s.indexed, &c->see.model->env->alloc);
     oq_map_init(&s.seen, &scratch);
+    oq_map_init(&s.looked, &scratch);
     const onq_code rc = run(&s, err);
     oq_arena_release(&s.indexed);
     oq_arena_release(&s.once);

@@ -67,6 +67,10 @@ typedef struct oq_channels {
     oq_strs added;         /* names of nodes that are to stay float */
     oq_strs float_outputs; /* of products whose output is not to be quantized */
     OQ_VEC(oq_channel_range) ranges;
+    OQ_VEC(oq_channel_range)
+    moved;                          /* least and greatest value, in the samples, of tensors that
+                                     * are new or have other values than before */
+    oq_strs moved_more;             /* others like that */
     size_t n_in, n_out, n_outliers; /* nodes */
     size_t n_folded;                /* of n_in: those that need no node */
     size_t n_tensors, n_tensors_folded;

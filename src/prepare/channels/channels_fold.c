@@ -184,6 +184,8 @@ static onq_code walk(oq_channel_state *s, const oq_channel_factor *f, bool chang
         if (v == NULL || v->is_output || v->producer == OQ_NO_NODE || v->uses.n != readers)
             return ONQ_OK;
         bool fine = false;
+        if (change)
+            OQ_TRY(oq_channel_moved(s, at, oq_channel_seen(s, at), f->v, err));
         OQ_TRY(step(s, s->ix.graph->node.v[v->producer], f, change, &fine, &at, err));
         if (!fine)
             return ONQ_OK;

@@ -223,7 +223,7 @@ static onq_code divide(oq_channel_state *s, const input *in, const float *factor
         return oq_fail_nomem(err);
     for (size_t r = 0; r < in->readers.n; r++)
         in->readers.v[r]->node->input.v[0] = out;
-    return ONQ_OK;
+    return oq_channel_moved(s, out, in->stats, factor, err);
 }
 
 static onq_code multiply_weights(oq_channel_state *s, const input *in, onq_error *err) {

@@ -174,6 +174,9 @@ static onq_code scale_output(oq_channel_state *s, oq_channel_product *p, onq_err
         p->node->output.v[0] = c.relu->input.v[0] = before;
     }
     OQ_TRY(give_back(s, c.relu != NULL ? c.relu : p->node, scale, n, rank, &scaled, err));
+    OQ_TRY(oq_channel_moved(s, p->node->output.v[0], p->out, inverse, err));
+    if (c.relu != NULL)
+        OQ_TRY(oq_channel_moved_relu(s, scaled, err));
     s->c->n_out++;
     if (isinf(c.low) && isinf(c.high))
         return ONQ_OK;

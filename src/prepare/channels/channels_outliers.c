@@ -70,6 +70,8 @@ static onq_code add_split(oq_channel_state *s, split *p, onq_error *err) {
     OQ_TRY(add_channels(s, p, &channels, err));
     p->clipped = oq_fresh_tensor(&s->names, x, "_inliers");
     p->gathered = oq_fresh_tensor(&s->names, x, "_outliers");
+    OQ_TRY_ALLOC(p->clipped.p != NULL, err);
+    OQ_TRY(oq_channel_moved_to(s, p->clipped, (double)bounds[0], (double)bounds[1], err));
     const oq_node *clip =
         oq_channel_node(s, "Clip", x, "_inliers", (oq_str[]){x, low, high}, 3, p->clipped);
     oq_node *gather =

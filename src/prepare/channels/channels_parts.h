@@ -39,6 +39,8 @@ typedef struct oq_channel_state {
     OQ_VEC(oq_channel_product) products;
     oq_map seen; /* tensor -> index in stats */
     OQ_VEC(oq_channel_stats *) stats;
+    oq_map looked;                    /* tensor -> index in ahead */
+    OQ_VEC(oq_channel_stats *) ahead; /* that later jobs may ask the memory for */
 } oq_channel_state;
 
 /* A float constant of the graph. `like` names it. */
@@ -72,6 +74,17 @@ typedef struct oq_channel_factor {
     size_t rank; /* is_image: of the tensor */
     size_t readers;
 } oq_channel_factor;
+/* What was seen of a tensor of the model as it came; NULL: nothing. */
+const oq_channel_stats *oq_channel_seen(const oq_channel_state *s, oq_str name);
+/* A tensor holds other values now: those that were seen of another, times a factor for each
+ * channel. `stats` NULL: it is not known which. */
+onq_code oq_channel_moved(oq_channel_state *s, oq_str tensor, const oq_channel_stats *stats,
+                          const float *factor, onq_error *err);
+onq_code oq_channel_moved_to(oq_channel_state *s, oq_str tensor, double low, double high,
+                             onq_error *err);
+/* It is a Relu of the one that was moved last. */
+onq_code oq_channel_moved_relu(oq_channel_state *s, oq_str tensor, onq_error *err);
+
 /* Puts it into constants upstream, if there are any that take it. */
 onq_code oq_channel_fold(oq_channel_state *s, const oq_channel_factor *f, bool *folded,
                          onq_error *err);

@@ -94,6 +94,74 @@ static void into_constants(void **state) {
     bm_end(&b);
 }
 
+/* Runs the changed model: a tensor that moved has the range that was said. */
+static void assert_range(bm *b, const oq_channel_range *r, bool is_image, uint64_t n) {
+    fake_engine fake;
+    oq_source *source = NULL;
+    onq_error err = ONQ_ERROR_INIT;
+    const oq_source_options so = {.spec = COMPUTE_SAMPLES, .model = b->m};
+    oq_channel_stats *seen = oq_channel_stats_new(b->a, r->tensor, is_image, n);
+    float low = INFINITY, high = -INFINITY;
+    assert_non_null(seen);
+    fake_engine_init(&fake, b->env);
+    assert_ok(oq_source_open(b->env, &so, &source, &err), err);
+    const oq_channel_job job = {
+        .model = b->m, .engine = &fake.base, .source = source, .what = "test"};
+    assert_ok(oq_channel_stats_run(&job, &seen, 1, b->a, &err), err);
+    oq_source_close(source);
+    for (uint64_t i = 0; i < n; i++) {
+        low = fminf(low, seen->low[i]);
+        high = fmaxf(high, seen->high[i]);
+    }
+    assert_true(seen->count > 0 && low < high);
+    assert_true(fabs((double)low - r->low) <= 1e-5 * fabs((double)high - (double)low));
+    assert_true(fabs((double)high - r->high) <= 1e-5 * fabs((double)high - (double)low));
+}
+
+static void ranges_that_moved(void **state) {
+    (void)state;
+    for (int outlier = 0; outlier < 2; outlier++) {
+        bm b;
+        oq_channels c;
+        onq_error err = ONQ_ERROR_INIT;
+        bm_begin(&b, NULL, 13);
+        fill(&b);
+        const oq_channel_choice choice = {.in = !outlier, .outliers = outlier ? 1 : 0};
+        assert_ok(apply(&b, choice, &c, &err), err);
+        assert_int_equal(c.moved.n, 1);
+        assert_range(&b, &c.moved.v[0], false, 4);
+        /* Before the Add it is scaled too, and nobody saw its channels. */
+        assert_int_equal(c.moved_more.n, outlier ? 0 : 1);
+        assert_true(outlier || oq_str_is(c.moved_more.v[0], "t"));
+        bm_end(&b);
+    }
+}
+
+/* Of the output of a Conv, before and after its Relu. */
+static void ranges_of_an_output(void **state) {
+    static const float kernel[8] = {1, -2, 300, 100, 0.5f, 2, -40, 30};
+    bm b;
+    oq_channels c;
+    onq_error err = ONQ_ERROR_INIT;
+    (void)state;
+    bm_begin(&b, NULL, 13);
+    bm_input(&b, "x", OQ_FLOAT, "1,2,3,3");
+    bm_f32(&b, "k", "4,2,1,1", kernel);
+    bm_node(&b, "Identity", "same", "x", "s", "");
+    bm_node(&b, "Identity", "again", "s", "t", "");
+    bm_node(&b, "Conv", "conv", "t k", "u", "");
+    bm_node(&b, "Relu", "relu", "u", "y", "");
+    bm_output(&b, "y", OQ_FLOAT, "1,4,3,3");
+    assert_ok(apply(&b, (oq_channel_choice){.out = true}, &c, &err), err);
+    assert_int_equal(c.n_out, 1);
+    assert_int_equal(c.moved.n, 2);
+    assert_int_equal(c.moved_more.n, 0);
+    assert_range(&b, &c.moved.v[0], true, 4);
+    assert_range(&b, &c.moved.v[1], true, 4);
+    assert_true(c.moved.v[0].low < 0 && c.moved.v[1].low == 0);
+    bm_end(&b);
+}
+
 /* A second model of the same kind runs no sample, and has the same weights. */
 static void seen_once(void **state) {
     oq_channel_memory memory;
@@ -177,7 +245,11 @@ static void oom(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(into_constants),
-                                       cmocka_unit_test(seen_once), cmocka_unit_test(outliers),
-                                       cmocka_unit_test(steps), cmocka_unit_test(oom)};
+                                       cmocka_unit_test(ranges_that_moved),
+                                       cmocka_unit_test(ranges_of_an_output),
+                                       cmocka_unit_test(seen_once),
+                                       cmocka_unit_test(outliers),
+                                       cmocka_unit_test(steps),
+                                       cmocka_unit_test(oom)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
