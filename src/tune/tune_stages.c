@@ -71,7 +71,21 @@ oq_candidate *oq_tune_fastest_set(const oq_tune *t, const oq_recipe *base) {
 }
 
 #define MUCH_SLOWER 1.2
+#define FAR_SLOWER  1.5 /* no other set makes up for it */
 #define CLEARLY_DB  2
+
+/* All sets but that of all operators; the one that pays first, which seldom is far from the fastest.
+ */
+static onq_code try_sets_of_other(oq_tune *t, const oq_candidate *before, onq_error *err) {
+    for (size_t i = OQ_COUNT(op_sets); i-- > 1;) {
+        OQ_TRY(try_op_set(t, op_sets[i].label, op_sets[i].op_set, err));
+        OQ_TRY(oq_tune_time(t, err));
+        const oq_candidate *after = oq_tune_fastest_set(t, t->base);
+        if (before != NULL && after != NULL && after->ms > FAR_SLOWER * before->ms)
+            break;
+    }
+    return ONQ_OK;
+}
 
 /* A preparation that is slower in float is the one to go on with where it is faster in
  * integers, or clearly more accurate and about as fast. */
@@ -82,9 +96,7 @@ static onq_code try_other_base(oq_tune *t, onq_error *err) {
     OQ_TRY(oq_tune_time(t, err));
     before = oq_tune_fastest_set(t, t->base);
     OQ_TRY(oq_tune_set_base(t, t->other_base, err));
-    for (size_t i = 1; i < OQ_COUNT(op_sets); i++)
-        OQ_TRY(try_op_set(t, op_sets[i].label, op_sets[i].op_set, err));
-    OQ_TRY(oq_tune_time(t, err));
+    OQ_TRY(try_sets_of_other(t, before, err));
     const oq_candidate *after = oq_tune_fastest_set(t, t->base);
     const bool better =
         after != NULL && (before == NULL || after->ms < before->ms / OQ_SET_FASTER ||
@@ -329,20 +341,26 @@ static onq_code refine_best(oq_tune *t, double db, oq_refinement how, onq_error 
 
 /* Ranges that leave out what is rare: for the fastest, and where they gain for the most accurate
  * that is about as fast. Percentiles leave out more than the least squared error does: where that
- * gains nothing, they gain less. */
+ * gains nothing, they gain less, and where they gain less for the one, they do for the other. */
 static onq_code refine_ranges(oq_tune *t, const oq_candidate *fastest, onq_error *err) {
     oq_candidate *best = NULL, *c = NULL;
+    const double *gained = t->gained;
+    const bool accurate = t->prefer == OQ_PREFER_ACCURACY;
     if (most_accurate(t, &best, 1) == 0)
         return ONQ_OK;
-    for (oq_refinement how = OQ_REFINE_MSE; how <= OQ_REFINE_PERCENTILE; how++) {
-        if (t->prefer != OQ_PREFER_ACCURACY && t->gained[OQ_REFINE_MSE] < 0)
-            break;
-        if (oq_tune_is_near(t, fastest, RANGES_DB))
-            OQ_TRY(oq_tune_refine(t, fastest, how, &c, err));
-        if (best != fastest && oq_tune_may_gain(t, best, how, RANGES_DB))
-            OQ_TRY(oq_tune_refine(t, best, how, &c, err));
-    }
-    return ONQ_OK;
+    if (oq_tune_is_near(t, fastest, RANGES_DB))
+        OQ_TRY(oq_tune_refine(t, fastest, OQ_REFINE_MSE, &c, err));
+    if (best != fastest && oq_tune_may_gain(t, best, OQ_REFINE_MSE, RANGES_DB))
+        OQ_TRY(oq_tune_refine(t, best, OQ_REFINE_MSE, &c, err));
+    if (!accurate && gained[OQ_REFINE_MSE] < 0)
+        return ONQ_OK;
+    if (best != fastest && oq_tune_may_gain(t, best, OQ_REFINE_PERCENTILE, RANGES_DB))
+        OQ_TRY(oq_tune_refine(t, best, OQ_REFINE_PERCENTILE, &c, err));
+    if (!accurate && gained[OQ_REFINE_PERCENTILE] < gained[OQ_REFINE_MSE])
+        return ONQ_OK;
+    return oq_tune_is_near(t, fastest, RANGES_DB)
+               ? oq_tune_refine(t, fastest, OQ_REFINE_PERCENTILE, &c, err)
+               : ONQ_OK;
 }
 
 /* Methods for all products of a kind at once; they exclude each other. */

@@ -105,6 +105,11 @@ static bool is_whole(const oq_recipe *r) {
     return true;
 }
 
+/* Minmax ranges of all operators cost about as much as those of a set. */
+static bool serves_sets(const oq_recipe *r) {
+    return oq_recipe_get(r, "op_set") != NULL && oq_recipe_get(r, "calibration_method") == NULL;
+}
+
 /* The file with the ranges of all operators, or all of the recipe's set. */
 static onq_code path_of_ranges(oq_auto *a, const oq_recipe *r, size_t prepared, size_t fold,
                                bool all, const char **out, onq_error *err) {
@@ -128,6 +133,10 @@ static onq_code set_cache(oq_auto *a, const oq_recipe *r, size_t prepared, size_
         const char *path = NULL;
         OQ_TRY(path_of_ranges(a, r, prepared, fold, all == 1, &path, err));
         const bool there = oq_os_may(path, OQ_MAY_READ);
+        if (keeps && !there && all == 0 && whole && fold > 0 && serves_sets(r)) {
+            *missing = true; /* of all operators: other sets will have them too */
+            return ONQ_OK;
+        }
         if (keeps && (there || (all == 0 && whole))) {
             run->cache = path;
             return ONQ_OK;
@@ -199,11 +208,12 @@ static onq_code run_recipe(oq_auto *a, const oq_recipe *r, const oq_fold *fold, 
 /* Runs the recipe for the whole set of operators, for the sake of the ranges that it leaves. */
 static onq_code find_ranges(oq_auto *a, const oq_recipe *r, const oq_fold *fold, const char *in,
                             onq_error *err) {
-    static const char *const names[] = {"heaviest", "node_methods", "double_activations",
-                                        "bias_correction", "learned_rounding"};
+    static const char *const names[] = {"heaviest",        "node_methods",     "double_activations",
+                                        "bias_correction", "learned_rounding", "op_set"};
+    const bool all = fold != NULL && serves_sets(r);
     oq_recipe whole;
     const char *path = NULL;
-    OQ_TRY(leave_out(a, r, names, OQ_COUNT(names), &whole, err));
+    OQ_TRY(leave_out(a, r, names, OQ_COUNT(names) - !all, &whole, err));
     OQ_TRY(new_path(a, &path, err));
     const onq_code rc = run_recipe(a, &whole, fold, in, path, err);
     oq_auto_drop(a, path);
@@ -227,7 +237,11 @@ static onq_code run_recipe(oq_auto *a, const oq_recipe *r, const oq_fold *fold, 
                                     .n_numbers = fold != NULL ? fold->n_calibrate : 0}};
     OQ_TRY(set_cache(a, r, prepared, at_fold, &run, &missing, err));
     if (missing) {
-        OQ_TRY(find_ranges(a, r, fold, in, err));
+        onq_error why = ONQ_ERROR_INIT;
+        const onq_code found = find_ranges(a, r, fold, in, &why);
+        if (oq_tune_is_fatal(found) || (found != ONQ_OK && a->tune.stopped))
+            return oq_error_give(err, found, &why);
+        /* If that cannot be made, this one may: it finds its own. */
         OQ_TRY(set_cache(a, r, prepared, at_fold, &run, &missing, err));
     }
     const onq_code rc = oq_recipe_do(&run, r, in, out, err);
