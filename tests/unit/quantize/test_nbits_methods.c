@@ -409,12 +409,15 @@ static const uint8_t *learn(nbits_rig *r, const float *x, size_t rows) {
         oq_linear_open(&linear, true);
         assert_ok(oq_pool_new(r->q.b.env, &pool, &r->q.err), r->q.err);
         const oq_nb_learn_job job = {.model = r->q.b.m, .damp = 0.01};
-        const oq_nb_learned learned = {.hessian = &h, .job = &job, .linear = &linear, .pool = pool};
+        oq_round_factor factor = {0};
+        const oq_nb_learned learned = {
+            .hessian = &h, .factor = &factor, .job = &job, .linear = &linear, .pool = pool};
         assert_ok(oq_hessian_init(&h, &linear, pool, &r->q.b.env->alloc, 4, 0, &r->q.err),
                   r->q.err);
         assert_ok(oq_hessian_add(&h, x, NULL, rows, 4, &r->q.err), r->q.err);
         assert_ok(oq_hessian_finish(&h, &r->q.err), r->q.err);
         assert_ok(oq_nb_lazy_make(r->made.readers.v[0].weight, &learned, &r->q.err), r->q.err);
+        oq_round_factor_release(&factor, &h);
         oq_hessian_release(&h);
         oq_pool_free(pool);
     }
