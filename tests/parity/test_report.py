@@ -52,7 +52,7 @@ seen.scripts = document.scripts.length; seen.overflow = document.documentElement
 REPORT = """
 const names = () => [...document.querySelectorAll("#body tr")].map(tr => tr.querySelector(".name").title.split("\\n")[0].replace(/^(weight|activation) /, ""));
 const column = key => document.querySelector(`#head button[data-key=${key}]`), cells = key => { const at = head().findIndex(h => h[0] === key); return [...document.querySelectorAll("#body tr")].map(tr => tr.cells[at].firstChild && tr.cells[at].lastChild.tagName === "SMALL" ? tr.cells[at].childNodes[1].textContent : tr.cells[at].textContent); };
-seen.rows = rows.length; seen.first = atFault === undefined ? names() : [rows[atFault].name]; seen.chosen = document.querySelector("#detail h2").textContent;
+seen.rows = rows.length; seen.first = names(); seen.at_fault = atFault === undefined ? null : rows[atFault].name; seen.chosen = document.querySelector("#detail h2").textContent;
 seen.verdict = $("verdict").textContent; seen.steps = [...document.querySelectorAll("#steps li")].map(li => li.textContent); seen.cards = [...document.querySelectorAll("#cards > div")].map(c => c.textContent); seen.effect = $("effect").textContent; seen.about = $("about").textContent;
 seen.hints = [...document.querySelectorAll("#head button")].every(b => b.title.length > 10);
 column("name").click(); seen.by_name = names(); column("name").click(); seen.by_name_down = names();
@@ -107,7 +107,7 @@ def check(seen):
     assert seen["by_name"] == sorted(seen["by_name"]) and seen["by_name_down"][0] >= seen["by_name_down"][-1]
     own = [float(v) for v in seen["by_own"] if v not in ("", "exact")]
     assert own == sorted(own) and len(own) > 2
-    assert seen["chosen"] == seen["first"][0] and seen["none"] == 0 and seen["filtered"] and seen["activations"]
+    assert seen["chosen"] == (seen["at_fault"] or seen["first"][0]) and seen["none"] == 0 and seen["filtered"] and seen["activations"]
     assert "No tensor matches" in seen["none_says"] and seen["hints"]
     assert seen["clicked"][0] == seen["clicked"][1] and seen["figures"] == 1 and seen["weight_figures"] >= 1
     assert seen["plot_click"] and seen["graph_click"] and seen["drawn_plot"] > 300
