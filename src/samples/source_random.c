@@ -169,11 +169,10 @@ onq_code oq_reader_open_random(const oq_reader_setup *s, uint64_t count, uint64_
     OQ_TRY(check_sizes(&s->inputs, err));
     random_reader *r = OQ_NEW(s->arena, random_reader);
     OQ_TRY_ALLOC(r != NULL, err);
-    *r = (random_reader){
-        .base = {.read = read_sample, .count = count, .random = true},
-        .inputs = s->inputs,
-        .o = s->o,
-        .seed = seed};
+    *r = (random_reader){.base = {.read = read_sample, .count = count, .random = true},
+                         .inputs = s->inputs,
+                         .o = s->o,
+                         .seed = seed};
     r->base.text =
         oq_str_format(s->arena, "%" PRIu64 " sample%s of random values (seed %" PRIu64 ")", count,
                       OQ_NOUN_S(count), seed)

@@ -105,14 +105,13 @@ static onq_code open_sets(const oq_reader_setup *s, const char **names, const ch
                           size_t n, const char *text, oq_reader **out, onq_error *err) {
     sets_reader *r = OQ_NEW(s->arena, sets_reader);
     OQ_TRY_ALLOC(r != NULL && text != NULL, err);
-    *r = (sets_reader){
-        .base = {.read = read_sample, .count = n, .text = text},
-        .env = s->env,
-        .inputs = s->inputs,
-        .o = s->o,
-        .names = names,
-        .paths = paths,
-        .most_bytes = s->most_bytes};
+    *r = (sets_reader){.base = {.read = read_sample, .count = n, .text = text},
+                       .env = s->env,
+                       .inputs = s->inputs,
+                       .o = s->o,
+                       .names = names,
+                       .paths = paths,
+                       .most_bytes = s->most_bytes};
     if (n > 0)
         warn_surplus(s, r);
     *out = &r->base;

@@ -25,8 +25,7 @@ static onq_code keep_float(oq_remaker *r, oq_model *flt, onq_error *err) {
     OQ_TRY(oq_session_open(r->run->engine, &o, &s, err));
     const double loaded = oq_cpu_seconds();
     r->load = loaded - began;
-    oq_sweep sweep = {.env = r->job->env,
-                      .model = {.source = r->run->float_source, .session = s}};
+    oq_sweep sweep = {.env = r->job->env, .model = {.source = r->run->float_source, .session = s}};
     oq_verify_fill(&sweep, &r->record);
     const onq_code rc = oq_sweep_run(&sweep, err);
     r->runs = oq_cpu_seconds() - loaded;

@@ -168,7 +168,8 @@ onq_code oq_preset_qnn(const oq_preset *p, onq_error *err) {
     if (given && p->add_converts)
         OQ_TRY(oq_preset_mix(p, err));
     /* Of given overrides the reference looks at the types of the first. */
-    const bool first = given && oq_override_uses_type(p->overrides->all.v[0], oq_qtype_is_16_or_4bit);
+    const bool first =
+        given && oq_override_uses_type(p->overrides->all.v[0], oq_qtype_is_16_or_4bit);
     OQ_TRY(oq_index_build(&ix, p->arena, p->model->proto->graph, NULL, err));
     for (size_t i = 0; i < g->node.n; i++) {
         const oq_node *n = g->node.v[i];

@@ -232,8 +232,9 @@ bool oq_qdq_wants_contrib(const oq_qconfig *c, const oq_overrides *o, int64_t op
     /* The reference looks at the first override alone, whether its tensor is quantized or not. */
     const oq_tensor_override *first = o != NULL && o->all.n > 0 ? o->all.v[0] : NULL;
     return c->use_qdq_contrib_ops ||
-           (opset < 21 && (oq_qtype_is_16_or_4bit(c->activation_type) || oq_qtype_is_16_or_4bit(c->weight_type) ||
-                           oq_override_uses_type(first, oq_qtype_is_16_or_4bit)));
+           (opset < 21 &&
+            (oq_qtype_is_16_or_4bit(c->activation_type) || oq_qtype_is_16_or_4bit(c->weight_type) ||
+             oq_override_uses_type(first, oq_qtype_is_16_or_4bit)));
 }
 
 /* True if overrides give a marked tensor a type that ONNX's pairs do not have yet. */
@@ -241,8 +242,9 @@ static bool needs_contrib(const oq_qdq *q) {
     bool found = false;
     for (size_t i = 0; i < q->tensors.n && q->opset < 21 && q->overrides != NULL; i++) {
         const oq_qdq_tensor *t = q->tensors.v[i];
-        found |= t->marked && t->share_from == OQ_NO_TENSOR && /* else its type is another's */
-                 oq_override_uses_type(oq_overrides_find(q->overrides, t->name), oq_qtype_is_16_or_4bit);
+        found |=
+            t->marked && t->share_from == OQ_NO_TENSOR && /* else its type is another's */
+            oq_override_uses_type(oq_overrides_find(q->overrides, t->name), oq_qtype_is_16_or_4bit);
     }
     return found;
 }

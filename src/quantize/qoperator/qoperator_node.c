@@ -48,7 +48,8 @@ oq_node *oq_qo_node_new(oq_qo *q, const oq_node *n, const char *op_type, bool ms
 }
 
 bool oq_qo_add_params(oq_qo *q, oq_node *n, const oq_qo_value *v) {
-    return oq_node_add_input(oq_qo_arena(q), n, v->scale) && oq_node_add_input(oq_qo_arena(q), n, v->zero);
+    return oq_node_add_input(oq_qo_arena(q), n, v->scale) &&
+           oq_node_add_input(oq_qo_arena(q), n, v->zero);
 }
 
 bool oq_qo_add_inputs(oq_qo *q, oq_node *n, const oq_qo_value *v) {
@@ -144,7 +145,8 @@ onq_code oq_qo_leave(oq_qo *q, oq_node *n, const char *why, onq_error *err) {
 onq_code oq_qo_scales_product(oq_qo *q, const oq_node *made, const oq_str scales[2], oq_str *out,
                               onq_error *err) {
     const bool shared = made->name.n == 0;
-    const oq_str pair = oq_str_format(oq_qo_arena(q), "%.*s_%.*s", OQ_STR(scales[0]), OQ_STR(scales[1]));
+    const oq_str pair =
+        oq_str_format(oq_qo_arena(q), "%.*s_%.*s", OQ_STR(scales[0]), OQ_STR(scales[1]));
     const uint32_t there = oq_map_find(&q->products, pair);
     if (shared && there != OQ_MAP_NONE) {
         *out = q->all_products.v[there];
@@ -210,7 +212,8 @@ onq_code oq_qo_qlinear(oq_qo *q, oq_node *n, size_t n_in, onq_error *err) {
         OQ_TRY(oq_qo_input(q, n, i, &oq_qo_as_activation, &in, err));
         OQ_TRY_ALLOC(oq_qo_add_inputs(q, made, in), err);
     }
-    OQ_TRY_ALLOC(oq_qo_add_params(q, made, out) && oq_node_add_output(oq_qo_arena(q), made, out->q), err);
+    OQ_TRY_ALLOC(oq_qo_add_params(q, made, out) && oq_node_add_output(oq_qo_arena(q), made, out->q),
+                 err);
     return oq_qo_emit(q, made, err);
 }
 

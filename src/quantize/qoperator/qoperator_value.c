@@ -315,7 +315,8 @@ static onq_code add_params(oq_qo *q, oq_qo_value *v, onq_error *err) {
     if (oq_qtype_find(v->type) != NULL && oq_qtype_find(v->type)->is_float)
         OQ_TRY(oq_tensor_set_typed_f(oq_qo_arena(q), zero, &(double){v->param.zero_point}, 1, err));
     else
-        OQ_TRY(oq_tensor_set_typed_i(oq_qo_arena(q), zero, &(int64_t){v->param.zero_point}, 1, err));
+        OQ_TRY(
+            oq_tensor_set_typed_i(oq_qo_arena(q), zero, &(int64_t){v->param.zero_point}, 1, err));
     OQ_TRY(oq_tensor_set_typed_f(oq_qo_arena(q), scale, &(double){(double)v->param.scale}, 1, err));
     OQ_TRY(oq_qo_add_init(q, zero, err));
     return oq_qo_add_init(q, scale, err);
