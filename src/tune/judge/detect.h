@@ -53,7 +53,7 @@ typedef struct oq_detector {
     const char *why;
 } oq_detector;
 
-/* Looks at float's outputs of some samples; *out is NULL where they are no detections, or nothing
+/* Looks at float's outputs of all samples, whose order does not matter; *out is NULL where they are no detections, or nothing
  * was detected. In the arena. */
 onq_code oq_detector_find(oq_arena *a, const oq_datum *const *samples, size_t n_samples,
                           const oq_meaning *meaning, const oq_detector **out, onq_error *err);

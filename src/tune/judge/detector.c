@@ -1,13 +1,12 @@
 /*
  * detector.c — which outputs are boxes and which are scores, by the shapes and values that float
- * gives; see detect.h.
+ * gives for all samples, whatever their order; see detect.h.
  */
 #include "base/vec.h"
 #include "tune/judge/detect.h"
 
 #include <math.h>
 
-#define LOOKED_AT 16 /* samples */
 #define MIN_ROWS  32 /* of a model that leaves the choice among its boxes to others */
 #define MAX_FOUND 4  /* of so many rows at most one is a detection */
 #define ALL_BUT   50 /* one of so many boxes may have another form */
@@ -308,12 +307,21 @@ static onq_code find_rows(finder *f, onq_error *err) {
 
 /* ---- maps ---- */
 
+static double longest_edge(const finder *f, size_t map) {
+    int64_t edge = 0;
+    for (size_t s = 0; s < f->n_samples; s++)
+        for (size_t axis = 2; axis < 4; axis++)
+            if (f->samples[s][map].dims[axis] > edge)
+                edge = f->samples[s][map].dims[axis];
+    return (double)edge;
+}
+
 /* Sizes around the pixels that are detections. The map of two columns with the larger values has
  * them, the other has what the middle is shifted by. Logarithms are no larger than that of the
  * map's own size. */
 static onq_code find_sizes(const finder *f, oq_detect_head *h, onq_error *err) {
     const oq_datum *map = output_at(f, h->score.output);
-    const double edge = (double)(map->dims[2] > map->dims[3] ? map->dims[2] : map->dims[3]);
+    const double edge = longest_edge(f, h->score.output);
     double largest = -INFINITY;
     for (size_t k = 0; k < f->n; k++) {
         const oq_datum *d = output_at(f, k);
@@ -390,11 +398,8 @@ onq_code oq_detector_find(oq_arena *a, const oq_datum *const *samples, size_t n_
         "the outputs are boxes with classes and scores",
         "the outputs are boxes and scores, as detectors have them",
         "the output has boxes with scores, as detectors have them"};
-    finder f = {.a = a,
-                .samples = samples,
-                .n_samples = n_samples < LOOKED_AT ? n_samples : LOOKED_AT,
-                .n = meaning->n,
-                .meaning = meaning};
+    finder f = {
+        .a = a, .samples = samples, .n_samples = n_samples, .n = meaning->n, .meaning = meaning};
     *out = NULL;
     for (size_t i = 0; i < OQ_COUNT(ways) && n_samples > 0 && same_outputs(&f); i++) {
         OQ_TRY(ways[i](&f, err));

@@ -102,13 +102,17 @@ static void export(const scene *s, form how, exported *m) {
 
 static const oq_link no_links[4] = {OQ_LINK_NONE};
 
-static const oq_detector *find(bm *b, const oq_datum *outputs, size_t n) {
+static const oq_detector *find_in(bm *b, const oq_datum *const *samples, size_t n_samples,
+                                  size_t n) {
     const oq_meaning meaning = {.links = no_links, .n = n, .classes = n};
-    const oq_datum *const samples[] = {outputs, outputs};
     const oq_detector *d = NULL;
     onq_error err = ONQ_ERROR_INIT;
-    assert_ok(oq_detector_find(b->a, samples, 2, &meaning, &d, &err), err);
+    assert_ok(oq_detector_find(b->a, samples, n_samples, &meaning, &d, &err), err);
     return d;
+}
+
+static const oq_detector *find(bm *b, const oq_datum *outputs, size_t n) {
+    return find_in(b, (const oq_datum *const[]){outputs, outputs}, 2, n);
 }
 
 static oq_detected compare(bm *b, const oq_detector *d, const exported *x, const exported *y) {
@@ -214,6 +218,30 @@ static void maps(void **state) {
     bm_end(&b);
 }
 
+/* Pictures of several sizes: the smallest, in which a logarithm may be larger than that of the map,
+ * decides nothing. */
+static void maps_of_sizes(void **state) {
+    float heat[8 * 16] = {0}, size[2 * 8 * 16], shift[2 * 8 * 16] = {0};
+    (void)state;
+    heat[5] = 0.8F;
+    for (size_t i = 0; i < OQ_COUNT(size); i++)
+        size[i] = 1.5F;
+    const int64_t one[] = {1, 1, 8, 16}, two[] = {1, 2, 8, 16};
+    const int64_t small_one[] = {1, 1, 4, 4}, small_two[] = {1, 2, 4, 4};
+    const oq_datum large[] = {floats(shift, two, 4), floats(heat, one, 4), floats(size, two, 4)};
+    const oq_datum small[] = {floats(shift, small_two, 4), floats(heat, small_one, 4),
+                              floats(size, small_two, 4)};
+    const oq_datum *const orders[][2] = {{large, small}, {small, large}};
+    for (size_t i = 0; i < OQ_COUNT(orders); i++) {
+        bm b;
+        bm_begin(&b, NULL, 13);
+        const oq_detector *d = find_in(&b, orders[i], 2, 3);
+        assert_non_null(d);
+        assert_int_equal(d->heads[0].boxes, OQ_BOXES_LOG_SIZE);
+        bm_end(&b);
+    }
+}
+
 /* Two heads of classes, a text's classes, an embedding: no detections. */
 static void others(void **state) {
     float a[ROWS * 8], c[ROWS * 8];
@@ -309,11 +337,9 @@ static void scores(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(forms),
-        cmocka_unit_test(boxes),
-        cmocka_unit_test(maps),
-        cmocka_unit_test(others),
-        cmocka_unit_test(scores_over_time),
+        cmocka_unit_test(forms),  cmocka_unit_test(boxes),
+        cmocka_unit_test(maps),   cmocka_unit_test(maps_of_sizes),
+        cmocka_unit_test(others), cmocka_unit_test(scores_over_time),
         cmocka_unit_test(scores),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
