@@ -241,7 +241,7 @@ new.dll|is too new: onq knows the functions of 1
 none.dll|is not ONNX Runtime: it has no OrtGetApiBase
 arm.dll|it is a library for Windows on Arm, and this onq is for Windows
 cut.dll|it is damaged
-text.dll|it is no library
+text.dll|it is not a library
 linux.dll|it is a library for Linux
 not_a.dll|cannot be loaded
 END

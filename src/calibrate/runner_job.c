@@ -117,7 +117,7 @@ static onq_code resume(oq_runner *r, onq_error *err) {
     r->meta.stage = m.stage;
     r->meta.base = m.base;
     r->meta.next = m.next;
-    oq_info(r->env, "%s: going on after sample %llu of %llu%s", path, (unsigned long long)m.next,
+    oq_info(r->env, "%s: continuing after sample %llu of %llu%s", path, (unsigned long long)m.next,
             (unsigned long long)m.total, m.stage == OQ_STAGE_COUNT ? " of the second pass" : "");
     return ONQ_OK;
 }

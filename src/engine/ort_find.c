@@ -74,7 +74,7 @@ static onq_code open_library(search *s, const char *path, onq_error *err) {
     if (s->handle == NULL) {
         const char *machine = oq_library_machine(path);
         if (machine != NULL && machine[0] == '\0')
-            return oq_fail(err, ONQ_E_RUNTIME, "'%s' cannot be loaded: it is no library", path);
+            return oq_fail(err, ONQ_E_RUNTIME, "'%s' cannot be loaded: it is not a library", path);
         if (machine != NULL && strcmp(machine, oq_library_here()) != 0)
             return oq_fail(err, ONQ_E_RUNTIME,
                            "ONNX Runtime '%s' cannot be loaded: it is a library for %s, and this "
@@ -99,7 +99,8 @@ static onq_code open_named(search *s, const char *path, const char *who, onq_err
     oq_file_info info;
     const bool there = oq_os_info_of(path, &info);
     if (there && info.kind != OQ_IS_FILE) /* the loader would wait for a FIFO */
-        return oq_fail(err, ONQ_E_RUNTIME, "%s: '%s' cannot be loaded: it is no file", who, path);
+        return oq_fail(err, ONQ_E_RUNTIME, "%s: '%s' cannot be loaded: it is not a file", who,
+                       path);
     if (there && oq_path_last(path) == path) { /* the loader would look elsewhere */
         path = oq_path_join(s->arena, ".", path);
         OQ_TRY_ALLOC(path != NULL, err);

@@ -97,7 +97,7 @@ grep -q test_data_set_880 err
 # With the sample back the job goes on where it was.
 cp -r "$model/test_data_set_0" data/test_data_set_880
 "$ONQ" calibrate -i model.onnx --data data -o out.json --method percentile --checkpoint state --verbose 2>err
-grep -q 'going on after sample' err
+grep -q 'continuing after sample' err
 "$ONQ" calibrate -i model.onnx --data data -o want.json --method percentile --quiet
 cmp want.json out.json
 [ ! -e state ]

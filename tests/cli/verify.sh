@@ -83,15 +83,15 @@ refused ./old.so 'is too old: onq needs 1.18 or later'
 refused ./new.so 'is too new: onq knows the functions of 1\.x'
 refused ./none.so 'is not ONNX Runtime: it has no OrtGetApiBase'
 refused ./arm.so 'it is a library for [a-z0-9-]*, and this onq is for '
-refused ./text.so 'it is no library'
+refused ./text.so 'it is not a library'
 refused ./windows.dll 'it is a library for Windows, and this onq is for '
 refused ./windows_arm.dll 'it is a library for Windows on Arm, and this onq is for '
-refused ./cut.dll 'it is no library'
+refused ./cut.dll 'it is not a library'
 refused ./mac.dylib 'it is a library for macOS, and this onq is for '
 refused ./nothing.so 'cannot be loaded'
 refused old.so 'is too old: onq needs 1.18 or later' # a name without a folder is that of a file here
 mkfifo waits.so
-refused ./waits.so 'it is no file'
+refused ./waits.so 'it is not a file'
 status 1 verify q.onnx --onnxruntime empty
 has err "no ONNX Runtime is in the folder 'empty'"
 
@@ -109,7 +109,7 @@ cp "$real" wheel/onnxruntime/capi/
 status 0 verify q.onnx --data "$here" --onnxruntime wheel
 has out '^1 of 1 runtime '
 status 2 verify q.onnx --data - --onnxruntime ./fake.so "$real"
-has err 'standard input can be read once'
+has err 'standard input can be read only once'
 
 # ---- a node that the runtime computes wrongly when it optimises: it is found and named, and leaving it float helps
 python3 "$ONQ_ROOT/tests/tools/wrong_pool.py" pool.onnx pool_q.onnx

@@ -490,7 +490,7 @@ def test_float16_and_back(name, tmp_path):
 
 
 def test_lossy(tmp_path):
-    """What has no exact counterpart is refused by its name, or converted with its distance."""
+    """What has no exact counterpart is refused and named, or converted with its distance."""
     b = opmodels.B(17, seed=5)
     b.input("x", 6, 1, 8)
     b.node("LSTM", ["x", b.weight("w", 1, 64, 8, scale=0.3), b.weight("r", 1, 64, 16, scale=0.3)], ["y"], hidden_size=16)

@@ -196,7 +196,7 @@ def test_taken_up_at_a_sequence(tmp_path, method):
         pytest.skip("the job was over before it could be killed")
     assert not (tmp_path / "c.json").exists()
     r = onq(*words_of_job)
-    taken_up = re.search(r"going on after sample (\d+) of 1640", r.stderr)
+    taken_up = re.search(r"continuing after sample (\d+) of 1640", r.stderr)
     assert taken_up is not None and int(taken_up.group(1)) % 41 == 0, r.stderr
     assert (tmp_path / "whole.json").read_bytes() == (tmp_path / "c.json").read_bytes()
 

@@ -394,7 +394,7 @@ def test_verify(cnn, tmp_path):
     new.opset_import[0].version = 28
     assert not onq.verify(new)
     (tmp_path / "none.so").write_bytes(b"nothing")
-    with pytest.raises(onq.OnqError, match="it is no library"):
+    with pytest.raises(onq.OnqError, match="it is not a library"):
         onq.verify(quantized, onnxruntime=tmp_path / "none.so")
     both = onq.verify(quantized, onnxruntime=[tmp_path / "none.so", found["runtimes"][0]["runtime"]])
     assert not both and [row["good"] for row in both["runtimes"]] == [False, True]

@@ -30,7 +30,7 @@ static const onq_option_info rows[] = {
     OQ_ROW_TARGET("How near to the first model the others must be, as a gate for scripts: "
                   "agreement=PERCENT (the same class), sample_agreement=PERCENT (in all rows of a "
                   "sample or sequence), sqnr=DB, cosine=X or, with --labels, "
-                  "accuracy_drop=PERCENT. The status is 1 if one of them is not."),
+                  "accuracy_drop=PERCENT. The status is 1 if one of them misses a target."),
     OQ_FLAG("throughput", 0, "",
             "Also run several samples at once in a session that shares its threads among them, "
             "and compare runs per second with one sample at a time. With --threads 1 each run has "

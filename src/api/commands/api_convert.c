@@ -57,12 +57,12 @@ static const oq_opt_group form_own = OQ_GROUP("Form", form_rows);
 
 static const onq_option_info convert_rows[] = {
     OQ_ENUM("clips", 0, "", "auto", OQ_CHOICES(CLIPS), "WHICH",
-            "To float: what is restored of the bounds of quantized tensors, because quantizers "
+            "To float: which bounds of quantized tensors are restored, because quantizers "
             "remove Relu and Clip. auto: a range that begins at 0, of values that may be "
             "negative, becomes a Relu, and one between round numbers, such as 0 and 6, a Clip; "
             "all: every range becomes a Clip; none: nothing."),
     OQ_FLAG("lossy", 0, "",
-            "Convert also what has no exact counterpart; the summary says how far the outputs "
+            "Also convert what has no exact counterpart; the summary says how far the outputs "
             "are from those of the input, in dB."),
     /* Own sense: there are no names to check, and nothing is quantized. */
     OQ_FLAG("strict", 0, "", "Fail if nothing has to be converted."),
@@ -161,7 +161,8 @@ static onq_code write_ranges(const run *r, const oq_plan *params, onq_error *err
     OQ_TRY(rc);
     if (found.n_inexact > 0)
         oq_warn(job->env,
-                "%s: from %zu of %zu ranges a scale is computed that differs in the last digit",
+                "%s: the scales computed from %zu of %zu ranges differ from the model's in the "
+                "last digit",
                 path, found.n_inexact, found.n);
     oq_jw_uint(&job->json, "ranges", found.n);
     oq_jw_bool(&job->json, "activation_symmetric", found.symmetric);
@@ -404,11 +405,11 @@ static onq_code run_dequantize(oq_job *job, onq_error *err) {
 
 const oq_command oq_command_convert = {
     .info = {"convert", "", "turn a quantized model into another form, or into float",
-             "Rewrites a quantized model: operators of integers (QLinearConv, MatMulInteger, "
+             "Rewrites a quantized model: integer operators (QLinearConv, MatMulInteger, "
              "MatMulNBits ...) and pairs of QuantizeLinear and DequantizeLinear become the form "
-             "that --to names. Scales and zero points are kept. An operator that has no exact "
-             "counterpart is refused by its name. It needs no samples and no runtime, and models "
-             "may be larger than memory."},
+             "that --to names. Scales and zero points are kept. A model with an operator that has "
+             "no exact counterpart is refused, and the error names the operator. It needs no "
+             "samples and no runtime, and models may be larger than memory."},
     .required = "input output|dry_run to|from_plan|for_runtime",
     .decides = {&form_own, &convert_own},
     .groups = {&oq_group_input, &oq_group_output, &form_own, &convert_own, &files_own,

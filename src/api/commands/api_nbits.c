@@ -108,8 +108,8 @@ static const onq_option_info nbits_rows[] = {
     OQ_ROW_MEMORY("1g", "the Hessians of gptq; with less memory the samples run more often."),
     OQ_FLAG("rotate", 0, "",
             "First turn the hidden states of a decoder by a Hadamard matrix that goes into its "
-            "weights: the float model computes what it did, and no weight is much larger than the "
-            "others. For Llama-like models of float32; others are refused."),
+            "weights: the float model computes the same as before, and no weight is much larger "
+            "than the others. For Llama-like models of float32; others are refused."),
     OQ_FLAG("all_weights", 0, "",
             "Also quantize weights that the reference leaves float: weights in Constant nodes or "
             "after a Transpose, batches of matrices, experts of MoE, tables of Gather with 2 or 8 "
@@ -240,8 +240,7 @@ static onq_code check_together(run *r, onq_error *err) {
                        "--target_bits decides the bits of every weight: leave --bits and --mixed "
                        "out (--node_config fixes single nodes)");
     if (oq_opt_flag(r->q.job->opts, "rotate") && oq_opt_is_set(r->q.job->opts, "weights"))
-        return oq_fail(err, ONQ_E_OPTION,
-                       "--rotate changes the weights of the model: it does not go with --weights");
+        return oq_fail(err, ONQ_E_OPTION, "--rotate and --weights cannot be used together");
     if (c->ratios.n > 0 && strcmp(c->how.method->name, "rtn") != 0)
         return oq_fail(err, ONQ_E_OPTION, "--ratios needs --quant_method rtn");
     return ONQ_OK;

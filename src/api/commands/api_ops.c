@@ -182,7 +182,7 @@ const oq_command oq_command_ops = {
             "ops",
             "[OPERATOR...]",
             "list the supported operators by mode and opset",
-            "Lists operators with the opset that brought them, the modes that quantize them, "
+            "Lists operators with the opset that introduced them, the modes that quantize them, "
             "whether their shapes are inferred, and the opsets from 8 on that changed them (which "
             "`onq preprocess --opset` takes a model across).\n"
             "\n"

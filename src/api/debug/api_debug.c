@@ -21,14 +21,14 @@ static const onq_option_info rows[] = {
     OQ_INT("top", 'n', "", "20", "0..1000000", "N", "Rows of the ranking to print; 0 means all."),
     OQ_FLAG("no_kernel_check", 0, "",
             "Do not run the quantized model a second time with the runtime's optimisations."),
-    OQ_FLAG(
-        "quick", 0, "",
-        "Do not look for the cause by making the model again in other ways. By default this "
-        "takes at most ten times the CPU time of bare inference, or 10 seconds of it where that is "
-        "more."),
+    OQ_FLAG("quick", 0, "",
+            "Do not look for the cause by making the model again in other ways. By default the "
+            "search takes at most ten times the CPU time of bare inference, or 10 seconds of it "
+            "where that is more."),
     OQ_FLAG("sensitivity", 0, "",
-            "Measure the outputs with each unit alone quantized and rank by the result. A unit is "
-            "a node, or a product with its Relu or Clip (static models; needs --data)."),
+            "Measure the outputs with one unit at a time quantized, and rank the units by the "
+            "result. A unit is a node, or a product with its Relu or Clip (static models; needs "
+            "--data)."),
     OQ_LIST("groups", 0, "group_by", "GROUP",
             "With --sensitivity or --bisect: nodes to try together. op_type groups by operator, "
             "block by the name up to its first part with a number; a name or a pattern "

@@ -634,12 +634,11 @@ const oq_command oq_command_inspect = {
             "inspect",
             "MODEL",
             "show what a model contains, what is quantized and what could be",
-            "Inputs, outputs, opsets, operators with their counts, tensors by type and by where "
-            "they are stored, the largest weights, multiply-accumulates and what of them is "
-            "float, the memory of activations, what is quantized and how, and what each way of "
-            "quantization would find to do. The model is checked first; one that is not valid is "
-            "refused with the "
-            "reason.\n"
+            "Shows inputs, outputs, opsets, operators with their counts, tensors by type and by "
+            "where they are stored, the largest weights, multiply-accumulates and how many of "
+            "them are float, the memory of activations, what is quantized and how, and what each "
+            "way of quantization would find to do. The model is checked first; one that is not "
+            "valid is refused with the reason.\n"
             "\n"
             "Weights are not read: a model of many gigabytes is inspected in the time its graph "
             "takes.\n",

@@ -101,16 +101,16 @@ static const onq_option_info data[] = {
     OQ_ROW_DIM(""),
     OQ_LIST("carry", 0, "", "OUT=IN",
             "An output that goes into an input at the next step of a sequence: a state. OUT is a "
-            "regular expression for whole names, IN a name with \\1 to \\9 for its groups. Found "
-            "by itself for the names of common exporters (present, past_key_values, hn, h0, "
-            "stateN ...)."),
+            "regular expression for whole names, IN a name with \\1 to \\9 for its groups. By "
+            "default onq finds states by the names that common exporters give them (present, "
+            "past_key_values, hn, h0, stateN ...)."),
     OQ_FLAG("no_carry", 0, "", "Samples have all inputs, and no state goes from one to the next."),
     OQ_INT("steps_axis", 0, "", "", "0..63", "N",
-           "The axis of arrays along which the steps of a sequence are: one more than the input "
-           "has, or one of its own, which is cut up."),
+           "The axis of arrays along which the steps of a sequence lie: an axis that the input "
+           "does not have, or one of the input's own, which is cut into steps."),
     OQ_INT("generate", 0, "", "", "1..1000000", "N",
-           "After each sample, let a decoder with states go on for N steps with the token that it "
-           "prefers."),
+           "After each sample, let a decoder with states generate N more tokens, each time the "
+           "most likely one."),
     OQ_ENUM("image_layout", 0, "", "", OQ_CHOICES(OQ_LAYOUT_CHOICES), "LAYOUT",
             "Order of the axes of images; read from the model by default."),
     OQ_TEXT("image_size", 0, "", "", "HxW",

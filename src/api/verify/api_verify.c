@@ -24,9 +24,9 @@ static const onq_option_info rows[] = {
         "the folders inside, such as an unpacked wheel. Default: $ONQ_ONNXRUNTIME, then the one "
         "that was set up with onq, then the loader's path."),
     OQ_TEXT("run_with", 0, "", "", "COMMAND",
-            "Start of a command line that runs an onq for another CPU or system, for libraries of "
-            "it: 'qemu-aarch64 onq-aarch64' for those of 64-bit Arm, 'wine onq.exe' for those of "
-            "Windows."),
+            "The beginning of a command line that runs an onq built for another CPU or system, for "
+            "libraries built for it: 'qemu-aarch64 onq-aarch64' for those of 64-bit Arm, 'wine "
+            "onq.exe' for those of Windows."),
 };
 static const oq_opt_group own = OQ_GROUP("Verifying", rows);
 
@@ -130,7 +130,7 @@ static onq_code try_all(verifying *v, onq_error *err) {
     OQ_TRY(list_runtimes(v, err));
     if (stream && v->libraries.n > 1)
         return oq_fail(err, ONQ_E_OPTION,
-                       "--data -: standard input can be read once, and there are %zu runtimes",
+                       "--data -: standard input can be read only once, and there are %zu runtimes",
                        v->libraries.n);
     OQ_TRY(check_models(v->job, err));
     for (size_t i = 0; i < v->libraries.n; i++) {
@@ -248,11 +248,11 @@ const oq_command oq_command_verify = {
     .info = {"verify", "MODEL", "load and run a model in several versions of ONNX Runtime",
              "Loads MODEL in each runtime of --onnxruntime and runs it over samples, with the "
              "runtime's optimisations and without. Shows how far the outputs are from those of "
-             "--float_model, how far optimised outputs are from others, and the time of a run. A "
-             "runtime in which it does not load or run, gives NaN, or computes something else when "
-             "it is optimised, makes the status 1; where a rewritten model is good there, the "
-             "command that makes it is shown. Each runtime has a process of its own, so a crash is "
-             "a row like others."},
+             "--float_model, how far optimised outputs are from unoptimised ones, and the time "
+             "of a run. The status is 1 if the model does not load or run in one of the runtimes, "
+             "gives NaN there, or computes something else when it is optimised; if a rewritten "
+             "model works there, the command that makes it is shown. Each runtime has a process of "
+             "its own, so a crash becomes a row like any other."},
     .groups = {&own, &oq_group_input, &oq_group_data, &oq_group_runtime_rest, &oq_group_general,
                &oq_group_verify_idle},
     .run = run_verify,

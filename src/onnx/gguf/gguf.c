@@ -159,7 +159,7 @@ static onq_code place_tensors(oq_gguf *g, const cursor *c, const uint64_t *offse
     const double asked = f != NULL ? f->number : ALIGNMENT;
     const uint64_t step = asked >= 1 && asked <= MAX_ALIGNMENT ? (uint64_t)asked : 0;
     if (step == 0 || (step & (step - 1)) != 0 || (double)step != asked)
-        return oq_fail(err, ONQ_E_INVALID, "general.alignment is %g, which is no power of 2",
+        return oq_fail(err, ONQ_E_INVALID, "general.alignment is %g, which is not a power of 2",
                        asked);
     const uint64_t first = (c->at + step - 1) / step * step;
     for (size_t i = 0; i < g->tensors.n; i++) {
