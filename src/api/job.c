@@ -91,6 +91,7 @@ onq_code oq_job_blame(const oq_job *job, onq_code rc, onq_error *err) {
 onq_code oq_job_own_files(oq_job *job, const char *option, onq_error *err) {
     while (job->file_options.n < job->files.all.n)
         OQ_TRY_ALLOC(OQ_PUSH(&job->arena, &job->file_options, option), err);
+    assert(job->file_options.n == job->files.all.n);
     return ONQ_OK;
 }
 
@@ -177,6 +178,7 @@ static void listen_begin(listener *l, onq_env *env) {
 }
 
 static void listen_end(listener *l) {
+    assert(l->env->log_fn == listen && l->env->log_ctx == l);
     l->env->log_fn = l->fn;
     l->env->log_ctx = l->ctx;
 }
@@ -194,6 +196,7 @@ static void move_files(onq_result *r, oq_job *job) {
 
 static bool show_files(onq_result *r, const oq_job *job) {
     const size_t n = r->files.all.n;
+    assert(job->file_options.n == n);
     r->shown = OQ_NEW_ARRAY(&r->files.arena, onq_file, n + 1);
     for (size_t i = 0; r->shown != NULL && i < n; i++) {
         const oq_file *f = &r->files.all.v[i];
@@ -266,6 +269,7 @@ static onq_code run_command(oq_job *job, const listener *l, onq_error *err) {
     if (oq_options_misread(o))
         return oq_fail(err, ONQ_E_INTERNAL, "%s read an option that it does not have",
                        o->command->info.name);
+    assert(job->json.depth == 1);
     tell_warnings(job, &l->all);
     oq_jw_end_object(&job->json);
     oq_buf_addc(&job->json_text, '\n');

@@ -103,6 +103,7 @@ static bool collide(const char *a, const char *b) {
 
 /* Output i against those before it: the last one written would be all that is left. */
 static onq_code check_others(const onq_options *o, size_t i, const char *path, onq_error *err) {
+    assert(i < OQ_COUNT(outputs));
     for (size_t k = 0; k < i; k++) {
         const char *other = named(o, &outputs[k]);
         if (other != NULL && collide(other, path))

@@ -68,6 +68,7 @@ static onq_code compare_outputs(running *r, lane *l, const oq_sample *sample, oq
                                 bool beside, onq_error *err) {
     oq_debug *d = r->d;
     const bool optimised = one == NULL;
+    assert(d->outputs.n == l->flt->outputs.n);
     bool any = false;
     const oq_session *s = optimised ? l->fast : l->quantized;
     const oq_outputs *out = optimised ? &l->o_fast : &l->o_quantized;
@@ -210,6 +211,7 @@ static onq_code open_others(running *r, uint64_t before, onq_error *err) {
     n = n < more ? n : more;
     if (samples > 0 && n >= samples) /* the first has run */
         n = samples > 1 ? (unsigned)samples - 1 : 1;
+    assert(n > 0 && n <= OQ_FLIGHT_LANES);
     while (r->n_lanes < n) {
         lane *l = &r->lanes[r->n_lanes++];
         OQ_TRY(begin_lane(r, l, err));
@@ -274,6 +276,7 @@ static onq_code run_sample(void *ctx, const oq_turn *t, onq_error *err) {
 /* In the order of the samples. */
 static onq_code fold_sample(void *ctx, const oq_turn *t, onq_error *err) {
     running *r = ctx;
+    assert(t->lane < r->n_lanes);
     oq_debug *d = r->d;
     lane *l = &r->lanes[t->lane];
     const bool kernel = d->has_kernel && d->n_samples < MAX_KERNEL;

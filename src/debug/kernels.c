@@ -51,6 +51,7 @@ const oq_debug_output *oq_debug_kernel_loss(const oq_debug *d) {
 /* ---- words ---- */
 
 static double hot_share(const oq_debug_weight *w) {
+    assert(w->hot_pairs <= w->pairs);
     return w->hot_pairs > 0 ? (double)w->hot_pairs / (double)w->pairs : 0;
 }
 

@@ -57,10 +57,12 @@ static const reason_row reasons[] = {
 };
 
 const char *oq_debug_reason_text(oq_debug_reason r) {
+    assert((size_t)r < OQ_COUNT(reasons));
     return reasons[r].text;
 }
 
 const char *oq_debug_reason_advice(oq_debug_reason r) {
+    assert((size_t)r < OQ_COUNT(reasons));
     return reasons[r].advice;
 }
 
@@ -242,6 +244,7 @@ static void score(oq_debug_verdict *v) {
 }
 
 static oq_debug_verdict *verdict_of(const oq_debug *d, uint32_t i) {
+    assert(i < d->weights.n + d->acts.n);
     return i < d->weights.n ? &d->weights.v[i].verdict : &d->acts.v[i - d->weights.n].verdict;
 }
 

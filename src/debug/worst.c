@@ -31,6 +31,7 @@ onq_code oq_debug_worst_add(oq_debug *d, const oq_debug_sample *s, onq_error *er
     size_t at = w->n < OQ_DEBUG_WORST ? w->n++ : w->n - 1;
     for (; at > 0 && is_worse(&one, &w->v[at - 1]); at--)
         w->v[at] = w->v[at - 1];
+    assert(w->n <= OQ_DEBUG_WORST && w->n <= w->measured);
     w->v[at] = one;
     return ONQ_OK;
 }

@@ -161,6 +161,7 @@ onq_code oq_plan_summary(const oq_plan *p, oq_arena *a, oq_plan_counts *out, onq
             all[kept].n++;
         else
             all[++kept] = all[i];
+    assert(kept < p->nodes.n);
     out->v = all;
     out->n = out->cap = kept + 1;
     return ONQ_OK;

@@ -57,6 +57,7 @@ onq_code oq_menus_curve(oq_menus *m, oq_arena *a, onq_error *err) {
     }
     m->steps.n = 0;
     while (best_step(m, now, &step)) {
+        assert(step.at < m->all.n && step.to != now[step.at]);
         now[step.at] = step.to;
         step.noise = step.gain = 0;
         for (size_t i = 0; i < m->all.n; i++) {

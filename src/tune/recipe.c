@@ -53,6 +53,7 @@ const char *oq_recipe_get(const oq_recipe *r, const char *name) {
 }
 
 bool oq_recipe_has_method(const oq_recipe *r, oq_method m) {
+    assert((size_t)m < OQ_METHODS);
     return (r->methods & UINT32_C(1) << m) != 0;
 }
 
@@ -61,6 +62,7 @@ static const char *const way_names[OQ_WAYS] = {
     [OQ_WAY_QOPERATOR] = "qoperator", [OQ_WAY_FLOAT16] = "float16", [OQ_WAY_NBITS] = "nbits"};
 
 const char *oq_way_name(oq_way way) {
+    assert((size_t)way < OQ_WAYS);
     return way_names[way];
 }
 

@@ -205,6 +205,7 @@ static onq_code keep_answers(void *ctx, const oq_turn *turn, onq_error *err) {
 static onq_code score_slot(void *ctx, unsigned at, onq_error *err) {
     const scoring_run *r = ctx;
     scoring_slot *slot = &r->slots[at];
+    assert(slot->at + slot->outputs.n <= r->n);
     for (size_t i = 0; i < slot->outputs.n; i++)
         OQ_TRY(add_step(r->steps[slot->at + i], slot->outputs.v[i], slot->n_outputs, r->into, err));
     oq_arena_release(&slot->arena);
@@ -230,6 +231,7 @@ static onq_code list_steps(scoring_run *r, oq_arena *a, const size_t *places, si
             r->samples[r->n] = r->steps[r->n]->sample;
             r->samples[r->n].generated = false;
         }
+    assert(r->n == n_steps);
     return ONQ_OK;
 }
 

@@ -29,6 +29,8 @@ static void find_outputs(const comparing *x, const contender *c, const oq_output
 static onq_code compare_one(comparing *x, const oq_turn *t, size_t i, onq_error *err) {
     oq_bench *b = x->b;
     const contender *c = &b->v[i];
+    assert(i < b->n && t->slot < OQ_SWEEP_SLOTS);
+    assert(x->forced[i] == 0 || x->forced[i] >= b->n);
     OQ_SCRATCH(arena, &b->job->env->alloc);
     const oq_datum **quantized = OQ_NEW_ARRAY(&arena, const oq_datum *, 2 * x->n_outputs + 1);
     OQ_TRY_ALLOC(quantized != NULL, err);
@@ -75,6 +77,7 @@ static void drop_slot(comparing *x, unsigned slot) {
 
 static onq_code join_sequence(void *ctx, unsigned slot, onq_error *err) {
     comparing *x = ctx;
+    assert(slot < OQ_SWEEP_SLOTS);
     oq_bench *b = x->b;
     for (size_t i = 0; i < b->n; i++)
         OQ_TRY(oq_tally_join(&b->v[i].tally, &x->slots[slot * b->n + i], err));
@@ -152,6 +155,7 @@ static onq_code list_models(comparing *x, oq_sweep_model **out, size_t *n, onq_e
         x->forced[i] = *n;
         models[(*n)++] = (oq_sweep_model){.session = c->forced, .path = c->path, .forced = true};
     }
+    assert(*n >= b->n && *n <= 2 * b->n);
     *out = models;
     return ONQ_OK;
 }

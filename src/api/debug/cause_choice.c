@@ -46,6 +46,7 @@ double oq_share_needed(const oq_diagnosing *g, const oq_try *t) {
 }
 
 oq_try *oq_choose_cause(const oq_diagnosing *g, size_t first) {
+    assert(first <= g->out->tries.n);
     const oq_diagnosis *x = g->out;
     double best = 0;
     for (size_t i = first; i < x->tries.n; i++)

@@ -177,6 +177,7 @@ static bool is_budget_over(const oq_diagnosing *g) {
 }
 
 static onq_code try_remedy(oq_diagnosing *g, size_t row, onq_error *err) {
+    assert(row < oq_remedy_count);
     const oq_remedy *r = &oq_remedies[row];
     oq_again how = {.prepare = g->base.prepare};
     oq_remade made;
@@ -248,6 +249,7 @@ static onq_code add_cause(oq_diagnosing *g, const oq_try *t, onq_error *err) {
 
 /* What comes next is tried on top of it. */
 static onq_code take(oq_diagnosing *g, const oq_try *t, onq_error *err) {
+    assert(t->row <= oq_remedy_count); /* that many: it is no remedy */
     OQ_TRY(add_cause(g, t, err));
     g->current = t->made;
     g->base = t->how;

@@ -22,6 +22,7 @@ const char *oq_inspect_number(char b[32], uint64_t v) {
             b[w++] = ',';
         b[w++] = digits[i];
     }
+    assert(w < 32);
     b[w] = '\0';
     return b;
 }
@@ -214,6 +215,7 @@ static const oq_node **first_readers(oq_arena *a, const oq_profile *p) {
         const oq_profile_node *n = &p->nodes.v[i];
         const bool convert = n->compute == OQ_COMPUTE_CONVERT && n->node->output.n > 0 &&
                              n->outputs[0] != OQ_PROFILE_NONE;
+        assert(!convert || n->outputs[0] < p->values.n);
         const oq_node *reader = convert ? of[n->outputs[0]] : n->node;
         for (size_t k = 0; k < n->node->input.n; k++)
             if (n->inputs[k] != OQ_PROFILE_NONE && (k == 0 || !convert))

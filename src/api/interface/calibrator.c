@@ -97,7 +97,8 @@ static onq_code begin(onq_calibrator *c, onq_error *err) {
 
 static onq_code run_portion(onq_calibrator *c, const onq_reader *reader, onq_error *err) {
     oq_source *source = NULL;
-    const oq_walker *walker = NULL; /* known since the calibration was opened */
+    const oq_walker *walker = NULL;                /* known since the calibration was opened */
+    assert(c->run != NULL && c->job.tape == NULL); /* a portion has its own tape */
     onq_code rc = reader != NULL ? oq_job_read(&c->job, reader, err) : ONQ_OK;
     if (rc == ONQ_OK)
         rc = oq_job_raw_source(&c->job, c->model, &source, &walker, err);

@@ -198,6 +198,7 @@ static uint32_t find(const onq_activations *s, oq_str name) {
 static onq_code put_row(onq_activation_match *m, oq_str base, size_t pre, size_t post,
                         onq_error *err) {
     const uint32_t flt = find(m->flt, base);
+    assert(pre < m->qdq->rows.n && post < m->qdq->rows.n);
     const char *name = oq_str_cstr(&m->arena, base);
     OQ_TRY_ALLOC(name != NULL, err);
     const onq_activation_row found = {name, pre, post, flt != OQ_MAP_NONE ? flt : ONQ_NONE};

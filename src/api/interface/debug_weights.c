@@ -157,6 +157,7 @@ static onq_tensor view(const char *name, const oq_tensor *shape, oq_dtype type, 
 static onq_code make_row(onq_weight_match *m, const pair *p, oq_arena *a, onq_weight_row *out,
                          onq_error *err) {
     oq_debug_weight *w = &m->d.weights.v[p->at];
+    assert(p->at < m->d.weights.n);
     oq_debug_values v;
     OQ_TRY_IN(oq_debug_weight_values(&m->d, w, !m->extended, a, &v, err), err,
               "%s: weight '%.200s'", m->quantized->path, p->name);

@@ -189,6 +189,7 @@ const onq_range *onq_ranges_at(const onq_ranges *ranges, size_t i) {
     shown *s = ranges->shown;
     if (i >= ranges->r.all.n || !make_room(ranges))
         return NULL;
+    assert(i < s->cap);
     if (s->v[i] == NULL)
         s->v[i] = show(&s->arena, ranges->r.all.v[i]);
     return s->v[i];

@@ -72,6 +72,7 @@ static onq_code on_part(oq_iso_talk *t, const oq_buf *body, onq_error *err) {
 }
 
 static onq_code end_file(oq_iso_talk *t, onq_error *err) {
+    assert(t->file_left == 0);
     if (!t->file.open)
         return ONQ_OK;
     OQ_TRY(oq_files_take(&t->job->files, &t->file, err));

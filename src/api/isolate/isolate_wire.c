@@ -35,6 +35,7 @@ static onq_code may_go_on(const oq_iso_end *e, onq_error *err) {
 static onq_code pass_all(const oq_iso_end *e, const char *from, char *to, uint64_t n,
                          onq_error *err) {
     const uint64_t most_at_once = 1u << 30;
+    assert(from == NULL || to == NULL);
     for (uint64_t done = 0; done < n;) {
         const uint64_t now = n - done < most_at_once ? n - done : most_at_once;
         OQ_TRY(may_go_on(e, err));
@@ -53,6 +54,7 @@ static onq_code pass_all(const oq_iso_end *e, const char *from, char *to, uint64
 onq_code oq_iso_send(const oq_iso_end *e, oq_iso_kind kind, const void *p, uint64_t n,
                      onq_error *err) {
     assert(p != NULL || n == 0);
+    assert((kind >= OQ_ISO_HELLO) != e->is_caller); /* each side has its own kinds */
     const uint64_t head[2] = {(uint64_t)kind, n};
     if (n > most(kind))
         return oq_fail(err, ONQ_E_LIMIT, "it does not fit in one message to the isolated process");

@@ -61,6 +61,7 @@ const char *onq_option_group(const char *command, size_t i) {
 static bool next_name(const char **list, const char *marks, char name[64]) {
     const char *p = *list + strspn(*list, marks);
     const size_t n = strcspn(p, marks);
+    assert(n < 64);
     if (n == 0)
         return false;
     snprintf(name, 64, "%.*s", (int)n, p);
@@ -133,6 +134,7 @@ static bool takes_input(const onq_options *o) {
 static onq_code check_operands(const onq_options *o, onq_error *err) {
     size_t least, most;
     operand_range(o->command->info.operands, &least, &most);
+    assert(least <= most);
     size_t n = oq_opt_operand_count(o);
     const size_t as_option = takes_input(o) && oq_opt_is_set(o, "input") ? 1 : 0;
     if (n + as_option < least)

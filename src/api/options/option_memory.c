@@ -20,6 +20,7 @@ static const char *copy_label(onq_options *o, const char *label, const char *fal
 }
 
 static void set_label(oq_opt_value *v, const char *label) {
+    assert(v->row->type == ONQ_OPT_PATH);
     v->text = oq_str_of(label);
     v->is_set = true;
     v->is_none = false;

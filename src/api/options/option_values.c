@@ -16,6 +16,7 @@ static const char *item_text(oq_arena *a, oq_str item) {
             copy[n++] = '\\';
         copy[n++] = item.p[i];
     }
+    assert(n <= 2 * item.n);
     if (copy != NULL)
         copy[n] = '\0';
     return copy;
@@ -96,6 +97,7 @@ static const char *quote_pattern(oq_arena *a, const char *item) {
         copy[n++] = *p;
     }
     copy[n++] = '$';
+    assert(n < 2 * strlen(item) + sizeof "re:^$");
     copy[n] = '\0';
     return copy;
 }

@@ -150,6 +150,7 @@ static void tell_next(const oq_quant *q, oq_buf *text) {
                                       [OQ_NEXT_BENCH] = "shows what it gains"};
     const char *intro = "next: ";
     for (const oq_quant_next *step = steps_of(q); *step != OQ_NEXT_END; step++) {
+        assert((size_t)*step < OQ_COUNT(why));
         oq_buf next;
         oq_buf_init(&next, &q->job->env->alloc);
         if (oq_quant_add_next(q, *step, &next)) {

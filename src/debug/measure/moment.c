@@ -166,6 +166,7 @@ static onq_code hist_quantized(const oq_moments *w, const oq_debug_act *a, oq_mo
     float *to = m->waiting.p;
     for (uint64_t i = 0; i < n; i += step)
         to[m->waiting_n++] = s != NULL ? oq_steps_apply(s, y[i]) : y[i];
+    assert(m->waiting_n * sizeof *to <= m->waiting.cap);
     return hist_waiting(w, a, m, err);
 }
 
@@ -315,6 +316,7 @@ static onq_code see_float(oq_moments *w, oq_debug_act *a, oq_moment *m, const oq
 onq_code oq_moments_see(oq_moments *w, const oq_moment_use *uses, const oq_datum *t,
                         onq_error *err) {
     for (const oq_moment_use *u = uses; u != NULL; u = u->next) {
+        assert(u->act < w->n);
         oq_debug_act *a = &w->d->acts.v[u->act];
         oq_moment *m = &w->v[u->act];
         if (!oq_dtype_is_float(t->dtype) && !(u->role == OQ_MOMENT_POST && a->integer))
@@ -426,6 +428,7 @@ static void add_bins(oq_debug_hist *to, const oq_moment_bins *from) {
 }
 
 void oq_moments_fold(oq_moments *w) {
+    assert(w->n == w->d->acts.n);
     for (size_t i = 0; i < w->n; i++) {
         const oq_moment *m = &w->v[i];
         oq_debug_act *a = &w->d->acts.v[i];

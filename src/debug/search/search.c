@@ -66,6 +66,7 @@ static bool is_late(oq_searching *g) {
 /* ---- each alone ---- */
 
 static void set_unit(oq_searching *g, size_t at, bool excluded) {
+    assert(at < g->s->units.n);
     const oq_debug_unit *u = &g->s->units.v[at];
     for (size_t i = 0; i < u->nodes.n; i++)
         g->excluded[u->nodes.v[i]] = excluded;
@@ -178,6 +179,7 @@ static onq_code bisect(oq_searching *g, const oq_keyed *order, onq_error *err) {
             OQ_TRY(try_first(g, order, middle, &ok, err));
             *(ok ? &high : &low) = middle;
         }
+        assert(low < high && high <= n);
         OQ_TRY(try_first(g, order, high, &ok, err));
         OQ_TRY(thin_out(g, order, high, err));
     }

@@ -14,6 +14,7 @@ static onq_code add_unit(oq_debug_search *s, oq_arena *a, oq_str name, oq_str op
 
 static onq_code add_member(oq_debug_search *s, oq_arena *a, oq_debug_unit *u, uint32_t node,
                            onq_error *err) {
+    assert(node < s->nodes.n);
     if (!oq_str_eq(u->op, s->nodes.v[node].op))
         u->op = OQ_S("");
     return OQ_PUSH(a, &u->nodes, node) ? ONQ_OK : oq_fail_nomem(err);

@@ -215,6 +215,7 @@ static onq_code measure_quantized(oq_searching *g, bool wide, oq_search_score *o
                                   onq_error *err) {
     making k = {.g = g};
     onq_error why = ONQ_ERROR_INIT;
+    assert(!g->keep_acts);
     oq_arena_init(&k.arena, &g->d->env->alloc);
     g->keep_acts = wide;
     onq_code rc = begin_copy(&k, &why);

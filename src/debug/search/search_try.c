@@ -142,6 +142,7 @@ static onq_code make_tail(oq_searching *g, size_t cut, onq_error *err) {
 
 /* From the cut on with nothing quantized, for every lane. */
 static onq_code open_tails(oq_searching *g, size_t cut, onq_error *err) {
+    assert(cut > 0); /* 0: no tail is open */
     if (g->tail_cut == cut)
         return ONQ_OK;
     close_tails(g);
@@ -170,6 +171,7 @@ static onq_code open_try(trial *t, onq_error *err) {
 /* One sample through a head and, if there is one, the tail of the lane. */
 static onq_code run_sample(trial *t, oq_slice *head, unsigned lane, size_t i, onq_error *err) {
     oq_searching *g = t->g;
+    assert(lane < g->n_lanes && i < g->slicer->n_samples);
     oq_slice *tail = t->change.tail ? &g->tails[lane] : NULL;
     OQ_TRY(oq_slice_run(head, NULL, i, err));
     if (tail != NULL)

@@ -27,6 +27,7 @@ onq_code oq_debug_hist_make(oq_arena *a, oq_debug_hist *h, float lo, float hi, o
 
 void oq_debug_hist_add(const oq_debug_hist *h, uint32_t *bins, const float *v, uint64_t n,
                        uint64_t step) {
+    assert(step > 0);
     if (bins == NULL)
         return;
     const float scale = OQ_DEBUG_BINS / (h->hi - h->lo);
@@ -381,6 +382,7 @@ static void join_spans(float *lo, float *hi, const float *more_lo, const float *
 }
 
 void oq_weight_sums_join(oq_weight_sums *into, const oq_weight_sums *more) {
+    assert(into->n_groups == more->n_groups && into->channels.dim == more->channels.dim);
     oq_sums_join(&into->sums, &more->sums);
     oq_sums_join(&into->wrapped, &more->wrapped);
     join_spans(&into->lo, &into->hi, &more->lo, &more->hi, 1);

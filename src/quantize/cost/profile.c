@@ -298,6 +298,7 @@ static onq_code walk(profiling *g, const oq_graph *shown, const oq_graph *counte
                      const scope *parent, uint32_t owner, int depth, onq_error *err) {
     if (depth > OQ_MAX_GRAPH_DEPTH)
         return oq_fail(err, ONQ_E_LIMIT, "graphs are nested more than %d deep", OQ_MAX_GRAPH_DEPTH);
+    assert(counted->node.n == shown->node.n);
     scope s = {.parent = parent,
                .shown = shown,
                .counted = counted,
@@ -374,6 +375,7 @@ static void run_graph(memory *m, uint32_t *at, uint32_t graph) {
         note_peak(m, n->node);
         for (size_t i = 0; i < n->node->input.n; i++) {
             const uint32_t v = n->inputs[i];
+            assert(v == NONE || m->left[v] > 0);
             if (v != NONE && --m->left[v] == 0 && !p->values.v[v].is_output)
                 free_value(m, v);
         }
@@ -413,6 +415,7 @@ static onq_code find_peak(const profiling *g, onq_error *err) {
             take_value(&m, (uint32_t)i);
     }
     run_graph(&m, &at, 0);
+    assert(at == p->nodes.n);
     return ONQ_OK;
 }
 

@@ -121,6 +121,7 @@ static oq_str add_input(making *k, const char *const names[3], const oq_unit_sha
     const void *p = oq_timed_values(k->a, type, n);
     oq_str name = oq_str_of(names[0]);
     k->failed |= info == NULL || p == NULL || !OQ_PUSH(k->a, &g->input, info);
+    assert(n > 0 && k->t->n_in < OQ_COUNT(k->t->in));
     k->t->in[k->t->n_in++] = (oq_datum){.kind = OQ_DATUM_TENSOR,
                                         .dtype = type,
                                         .rank = s->rank,
@@ -219,6 +220,7 @@ static onq_code time_round(trial *t, onq_error *err) {
         times[n] = oq_seconds() - start;
         sum += times[n];
     }
+    assert(n >= MIN_RUNS && n <= MAX_RUNS);
     qsort(times, n, sizeof times[0], oq_by_double);
     t->best = fmin(t->best, times[n / 2]);
     return ONQ_OK;

@@ -156,6 +156,7 @@ static onq_code check_finite(const oq_nb_task *t, const oq_nb_panel *p, size_t r
 onq_code oq_nb_load(const oq_nb_task *t, oq_nb_panel *p, uint64_t batch, uint64_t b, uint64_t n0,
                     onq_error *err) {
     const uint64_t k0 = b * t->block;
+    assert(batch < t->batch && b < t->blocks && n0 < t->n);
     const size_t rows = (size_t)(t->k - k0 < t->block ? t->k - k0 : t->block);
     const uint64_t first = batch * t->k * t->n + k0 * t->stride_k + n0 * t->stride_n;
     p->batch = batch;
@@ -184,6 +185,7 @@ static void join_rows(const uint8_t *q, unsigned bits, size_t rows, size_t cols,
 
 /* Integers of fewer bits become the first bits of wide ones, and a bit after them the half. */
 static void widen(const oq_nb_task *t, const oq_nb_panel *p) {
+    assert(t->wide > t->bits);
     const unsigned by = t->wide - t->bits;
     for (size_t i = 0; i < p->rows * OQ_NB_TILE; i++)
         p->q[i] = (uint8_t)((unsigned)p->q[i] << by | 1u << (by - 1));

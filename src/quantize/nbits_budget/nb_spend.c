@@ -196,6 +196,7 @@ static onq_code weigh_all(const oq_nb_budget *b, spending *s, oq_nb_weighed *w, 
 
 /* The form, or the next one above it that the weight has. */
 static size_t at_least(const weight *w, size_t k) {
+    assert(k < FORMS && w->levels[FORMS - 1].possible); /* float, at the least */
     while (!w->levels[k].possible)
         k++;
     return k;
@@ -230,6 +231,7 @@ static bool take_step(spending *s, double *left) {
     if (who == NULL)
         return false;
     *left -= who->levels[to].cost - who->levels[who->at].cost;
+    assert(*left >= 0.0);
     who->at = to;
     return true;
 }
@@ -241,6 +243,7 @@ static onq_code keep_shares(oq_nb_config *c, oq_nb_budget *b, const spending *s,
     for (size_t i = 0; i < s->all.n; i++) {
         const weight *w = &s->all.v[i];
         const unsigned bits = w->fixed ? w->task.bits : forms[w->at].bits;
+        assert(bits < OQ_COUNT(b->count));
         b->count[bits]++;
         if (w->fixed)
             continue;

@@ -67,6 +67,7 @@ static bool add_row(const float *x, uint64_t k, double *sums) {
 
 static onq_code seen(void *ctx, size_t index, const oq_datum *d, onq_error *err) {
     oq_nb_weigher *w = ctx;
+    assert(index < w->inputs.n);
     input *in = &w->inputs.v[index];
     const oq_dtype_info *info = oq_dtype_find(d->dtype);
     oq_arena scratch;
@@ -83,6 +84,7 @@ static onq_code seen(void *ctx, size_t index, const oq_datum *d, onq_error *err)
 
 static onq_code observe(oq_nb_weigher *w, oq_str name, uint64_t k, onq_error *err) {
     const input in = {.name = name, .k = k, .sums = OQ_NEW_ARRAY(&w->arena, double, k + 1)};
+    assert(w->names.n == w->inputs.n);
     if (oq_map_has(&w->input_map, name))
         return ONQ_OK;
     return in.sums != NULL && oq_map_put(&w->input_map, name, (uint32_t)w->inputs.n) &&
@@ -272,6 +274,7 @@ static onq_code find_groups(oq_nb_weigher *w, const oq_nb_weighed *all, size_t n
 
 static void set_switch(oq_nb_weigher *w, const oq_nb_weighed *weight) {
     const size_t at = oq_nb_switch_of(&w->graph, weight->reader->weight);
+    assert(at == OQ_NB_NO_SWITCH || at < w->graph.n);
     if (at != OQ_NB_NO_SWITCH)
         w->on[at] = true;
 }

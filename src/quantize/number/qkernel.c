@@ -133,6 +133,7 @@ float oq_kernel_pairwise_sum(const float *x, size_t n) {
     while (n_todo > 0) {
         n_todo--;
         if (todo[n_todo].join) {
+            assert(n_done >= 2);
             done[n_done - 2] = done[n_done - 2] + done[n_done - 1];
             n_done--;
         } else if (todo[n_todo].n <= 128) {
@@ -150,5 +151,6 @@ float oq_kernel_pairwise_sum(const float *x, size_t n) {
             todo[n_todo++].join = false;
         }
     }
+    assert(n_done == 1);
     return done[0];
 }

@@ -84,6 +84,7 @@ onq_code oq_qparam_compute(const oq_qspec *spec, float rmin, float rmax, oq_qpar
         out->zero_point = (int32_t)rint(((double)q.min + (double)q.max) / 2.0);
     else
         out->zero_point = (int32_t)rint((double)q.min - (double)rmin / scale);
+    assert(out->zero_point >= q.min && out->zero_point <= q.max);
     out->scale = oq_real_round(spec->real, scale);
     if (!isfinite(out->scale))
         return oq_fail(err, ONQ_E_INVALID, "the range [%g, %g] is too wide for its type",
@@ -94,6 +95,7 @@ onq_code oq_qparam_compute(const oq_qspec *spec, float rmin, float rmax, oq_qpar
 void oq_qparam_snap(const oq_qspec *spec, float low, float high, oq_qparam *out) {
     const oq_qrange q = oq_qtype_range(spec->type, spec->reduced, spec->symmetric);
     const int32_t middle = (q.min + q.max + 1) / 2;
+    assert(q.min < middle && middle < q.max);
     const double width = (double)(q.max - q.min);
     const double rmin = low < 0.0f ? (double)low : 0.0;
     double rmax = high > 0.0f ? (double)high : 0.0;

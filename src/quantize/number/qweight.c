@@ -106,6 +106,7 @@ static onq_code walk(const oq_qweight *w, run_fn fn, void *ctx, onq_error *err) 
         for (size_t i = 0; i < n;) {
             run r = run_at(w, pos + i);
             const size_t now = r.n < n - i ? (size_t)r.n : n - i;
+            assert(now > 0 && r.p + (r.each ? now : 1) <= w->n_params);
             OQ_TRY(fn(ctx, x + i, pos + i, now, &r, err));
             i += now;
         }
@@ -396,6 +397,7 @@ onq_code oq_qweight_bytes(const oq_qweight *w, oq_dtype type, uint64_t *out, onq
 
 onq_code oq_qweight_quantize(const oq_qweight *w, oq_dtype type, const oq_qparams *params,
                              uint8_t *out, onq_error *err) {
+    assert(params->n == w->n_params);
     rounding k = {.w = w, .type = type, .params = params, .out = out};
     if (type == OQ_FLOAT8E4M3FN)
         return walk(w, round_float8, &k, err);

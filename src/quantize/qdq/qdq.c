@@ -134,6 +134,7 @@ static onq_code plan_nodes(oq_qdq *q, onq_error *err) {
         }
         OQ_TRY_ALLOC(oq_plan_add_node(q->plan, row), err);
     }
+    assert(q->outer != NULL || q->plan->nodes.n == q->n_nodes);
     return ONQ_OK;
 }
 

@@ -232,6 +232,7 @@ static onq_code keep_in_16_bits(const oq_qdq *q, const oq_qdq_tensor *t, onq_err
 static onq_code compute_weight(void *ctx, size_t i, unsigned worker, onq_error *err) {
     const weights *all = ctx;
     oq_qdq_weight *w = all->list.v[i]->weight;
+    assert(w->params.n == w->w.n_params);
     (void)worker;
     if (w->given)
         return ONQ_OK;

@@ -51,6 +51,7 @@ static onq_code add_params(oq_qdq *q, oq_str base, const char *zero_suffix,
 }
 
 onq_code oq_qdq_add_node(oq_qdq *q, const oq_qdq_op *op, onq_error *err) {
+    assert(op->block == 0 || op->axis >= 0);
     oq_arena *a = &q->model->arena;
     const oq_str in[3] = {op->in, op->value->scale_name, op->value->zero_name};
     oq_node *n = oq_node_make(a, op->quantize ? OQ_QUANTIZE_LINEAR : OQ_DEQUANTIZE_LINEAR, op->name,
@@ -323,6 +324,8 @@ static void apply_wiring(oq_qdq *q) {
 }
 
 static onq_code emit_step(oq_qdq *q, const oq_qdq_step *s, onq_error *err) {
+    assert(s->what == OQ_QDQ_STEP_CAST || s->tensor->value != NULL);
+    assert(s->what != OQ_QDQ_STEP_CONVERTED || s->tensor->converted != NULL);
     switch (s->what) {
     case OQ_QDQ_STEP_WEIGHT:
         return emit_weight(q, s->tensor, err);
@@ -338,6 +341,7 @@ static onq_code emit_step(oq_qdq *q, const oq_qdq_step *s, onq_error *err) {
 }
 
 onq_code oq_qdq_emit(oq_qdq *q, onq_error *err) {
+    assert(!q->assembled);
     oq_model_touch(q->model);
     apply_wiring(q);
     for (size_t i = 0; i < q->copies.n; i++)

@@ -31,11 +31,13 @@ const oq_node *oq_qdq_node_at(const oq_qdq *q, uint32_t node) {
 }
 
 uint32_t oq_qdq_input(const oq_qdq *q, uint32_t node, size_t slot) {
+    assert(node < q->n_nodes);
     const oq_qdq_node *n = &q->nodes[node];
     return slot < n->node->input.n ? n->in[slot] : OQ_NO_TENSOR;
 }
 
 uint32_t oq_qdq_output(const oq_qdq *q, uint32_t node, size_t slot) {
+    assert(node < q->n_nodes);
     const oq_qdq_node *n = &q->nodes[node];
     return slot < n->node->output.n ? n->out[slot] : OQ_NO_TENSOR;
 }
@@ -87,6 +89,7 @@ bool oq_qdq_output_is_off(oq_qdq *q, uint32_t node) {
 }
 
 void oq_qdq_leave(oq_qdq *q, const char *why) {
+    assert(q->current < q->n_nodes);
     q->nodes[q->current].why = why;
 }
 
@@ -127,6 +130,7 @@ static bool can_quantize(oq_qdq *q, uint32_t tensor) {
 static onq_code place(oq_qdq *q, uint32_t tensor, onq_error *err) {
     oq_qdq_tensor *t = oq_qdq_at(q, tensor);
     q->nodes[q->current].n_marks++;
+    assert(!t->marked || q->order.v[t->place] == tensor);
     if (t->marked)
         return ONQ_OK;
     t->place = (uint32_t)q->order.n;
@@ -135,6 +139,7 @@ static onq_code place(oq_qdq *q, uint32_t tensor, onq_error *err) {
 }
 
 static void unmark(oq_qdq *q, oq_qdq_tensor *t) {
+    assert(!t->marked || oq_qdq_at(q, q->order.v[t->place]) == t);
     if (t->marked)
         q->order.v[t->place] = OQ_NO_TENSOR;
     t->marked = false;
@@ -330,6 +335,7 @@ onq_code oq_qdq_copy_init(oq_qdq *q, oq_qdq_tensor *t, uint32_t *out, onq_error 
 static onq_code rewire_inputs(oq_qdq *q, uint32_t from, uint32_t to, uint32_t node,
                               bool (*moves)(const oq_qdq *q, uint32_t user, uint32_t node),
                               onq_error *err) {
+    assert(from != to);
     oq_qdq_tensor *t = oq_qdq_at(q, from);
     size_t kept = 0;
     for (size_t i = 0; i < t->uses.n; i++) {
@@ -463,6 +469,7 @@ static bool is_removed_by_plan(const oq_qdq *q, uint32_t node) {
 }
 
 onq_code oq_qdq_try_remove(oq_qdq *q, uint32_t node, bool *gone, onq_error *err) {
+    assert(!q->nodes[node].removed && q->nodes[node].chosen);
     const uint32_t in = oq_qdq_input(q, node, 0), out = oq_qdq_output(q, node, 0);
     const bool planned = q->run->given != NULL && is_removed_by_plan(q, node);
     *gone = false;

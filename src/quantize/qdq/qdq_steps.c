@@ -14,6 +14,7 @@ onq_code oq_qdq_add_step(oq_qdq *q, oq_qdq_step step, onq_error *err) {
 
 static onq_code plan_value(oq_qdq *q, const oq_qdq_tensor *t, const oq_qdq_value *v,
                            oq_plan_tensor row, onq_error *err) {
+    assert(row.axis >= 0 || (v->n == 1 && row.block == 0));
     row.name = t->name;
     row.type = v->type;
     row.scale = v->scale;

@@ -199,6 +199,7 @@ static onq_code round_group(oq_learn *n, group *g, size_t at, const float *weigh
 static onq_code store(oq_learn *n, const int32_t *all, size_t count, onq_error *err) {
     oq_tensor *t = n->layer->weight;
     const unsigned bits = oq_dtype_find(t->data_type.v)->bits;
+    assert(bits == 4 || bits % 8 == 0);
     const uint64_t size = (count * bits + 7) / 8;
     uint8_t *bytes = oq_arena_alloc(&n->layers->model->arena, size + 1);
     OQ_TRY_ALLOC(bytes != NULL, err);
@@ -232,6 +233,7 @@ onq_code oq_learn_end(oq_learn *n, onq_error *err) {
     oq_round_grid grid = {
         .lo = limits.min, .hi = limits.max, .rows = r->k, .scale = g.scale, .zero = g.zero};
     OQ_TRY(oq_tensor_floats(n->layers->model, float_weight(n), &n->arena, &weight, &count, err));
+    assert(count == r->groups * r->k * r->n);
     int32_t *all = OQ_NEW_ARRAY(&n->arena, int32_t, count + 1);
     OQ_TRY_ALLOC(all != NULL, err);
     for (size_t i = 0; i < r->groups; i++)

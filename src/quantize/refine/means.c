@@ -49,6 +49,7 @@ onq_code oq_means_add(oq_means *m, const oq_layer *l, size_t sample, const oq_da
 }
 
 bool oq_means_differ(const oq_means *flt, const oq_means *quantized, size_t n, double *delta) {
+    assert(flt->channels == quantized->channels);
     double total = 0;
     for (uint64_t c = 0; c < flt->channels; c++)
         delta[c] = 0;

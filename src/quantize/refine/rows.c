@@ -125,6 +125,7 @@ bool oq_rows_open(const oq_rows *r, const oq_datum *d, oq_rows_input *in) {
 }
 
 void oq_rows_take(const oq_rows *r, const oq_rows_input *in, uint64_t i, float *out) {
+    assert(i < in->count);
     if (r->product == OQ_CONV)
         take_patch(r, in, i, out);
     else

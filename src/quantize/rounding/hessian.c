@@ -95,6 +95,7 @@ static void copy_row(float *to, const float *from, size_t k) {
 onq_code oq_hessian_add(oq_hessian *h, const float *x, const float *y, size_t n, size_t ld,
                         onq_error *err) {
     assert((y != NULL) == (h->cross != NULL));
+    assert(h->x != NULL); /* not finished */
     for (size_t i = 0; i < n; i++) {
         copy_row(h->x + h->gathered * h->k, x + i * ld, h->k);
         if (y != NULL)

@@ -194,6 +194,7 @@ typedef struct normal {
 } normal;
 
 static void find_normal(const solver *v, const slab *s, size_t from, size_t to, normal *m) {
+    assert(from < to && to - from <= MAX_REFIT);
     const oq_round_job *job = v->job;
     const size_t at = block_of(job, from) * job->n + s->first;
     double u[MAX_REFIT][SLAB] = {{0}};
@@ -274,6 +275,7 @@ static void refit_block(const solver *v, const slab *s, size_t from, size_t to) 
 static bool descend_chunk(const solver *v, const slab *s, size_t from, size_t to, bool refit) {
     const size_t k = v->job->k;
     const double *h = v->job->hessian->sum + from * k;
+    assert(from < to && to <= k);
     bool any = refit;
     memset(s->step, 0, (to - from) * SLAB * sizeof *s->step);
     if (refit)
@@ -462,6 +464,7 @@ static onq_code run(solver *v, onq_error *err) {
 onq_code oq_round(oq_round_job *job, onq_error *err) {
     assert(job->k > 0 && job->n > 0 && job->grid->hi > job->grid->lo);
     assert(job->hessian == NULL || job->hessian->k == job->k);
+    assert(job->hessian == NULL || job->hessian->x == NULL); /* finished */
     solver v = {.job = job, .block = job->block > 0 ? job->block : BLOCK};
     oq_round_factor made = {0};
     const oq_round_factor *f = job->factor;
