@@ -1,8 +1,11 @@
 """test_sides_calibrate.py - what docs/DIFFERENCES.md says of calibration: the reference's calibrators, and `onq calibrate`."""
+import os
+
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from onnxruntime.quantization.static_quantize_runner import OnnxModelCalibrationDataReader
 
 import calibtool
 import sides
@@ -113,6 +116,32 @@ def test_threads(tmp_path):
     want = reference(tmp_path, m, samples, "minmax")
     for n in (1, 2, 7):
         assert calibtool.differences(want, onq(tmp_path, m, samples, "minmax", words=["--threads", n])) == []
+
+
+@pytest.mark.difference("Order of test_data_set folders")
+def test_order_of_sets(tmp_path, monkeypatch):
+    """The runner's reader follows os.listdir; in the order of numbers its moving averages are onq's."""
+    rng = np.random.default_rng(5)
+    path, count = tmp_path / "m.onnx", 20
+    onnx.save(model([node("Mul", ["x", "k"], ["y"])], [array("k", [1.337])], (1, 8), (1, 8)), path)
+    for i in range(count):
+        folder = tmp_path / f"test_data_set_{i}"
+        folder.mkdir()
+        x = (rng.normal(size=(1, 8)) * 3).astype(np.float32)
+        (folder / "input_0.pb").write_bytes(onnx.numpy_helper.from_array(x, "x").SerializeToString())
+
+    def listed(order):
+        names = [f"test_data_set_{i}" for i in order]
+        with monkeypatch.context() as m:
+            m.setattr(os, "listdir", lambda _, real=os.listdir: names if str(_) == str(tmp_path) else real(_))
+            samples = list(iter(OnnxModelCalibrationDataReader(str(path)).get_next, None))
+        data = calibtool.reference(path, samples, "minmax", tmp_path, moving_average=True)
+        return calibtool.saved(data, tmp_path / "reference.json")
+
+    numbers, any_order = listed(range(count)), [listed(rng.permutation(count)) for _ in range(5)]
+    calibtool.onq("calibrate", "-i", path, "-o", tmp_path / "onq.json", "--method", "minmax", "--calib_moving_average")
+    assert calibtool.differences(numbers, calibtool.load_json(tmp_path / "onq.json")) == []
+    assert any(calibtool.differences(numbers, other) for other in any_order)
 
 
 @pytest.mark.difference("float16 tensors between float32 operators")
