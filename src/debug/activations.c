@@ -62,6 +62,17 @@ static void add_to_sample(oq_debug_sample *one, const float *x, const float *y, 
         oq_rows_add(&one->rows, &one->same, x, y, n, row);
 }
 
+/* Logits of one sample. */
+static void add_text(running *r, const oq_sample *sample, size_t output, const oq_datum *x,
+                     const oq_datum *y) {
+    const oq_language *l = &r->roles.language;
+    if (!l->is || output != l->logits)
+        return;
+    const oq_lm_text text = {.ids = l->causal ? &sample->inputs[l->ids] : NULL,
+                             .mask = l->mask != OQ_NOWHERE ? &sample->inputs[l->mask] : NULL};
+    oq_lm_add(&r->d->text, &text, x, y);
+}
+
 /* The outputs of one run against what the float model gave; of the run without optimisation also in
  * `one`, which is not NULL then. */
 static onq_code compare_outputs(running *r, lane *l, const oq_sample *sample, oq_debug_sample *one,
@@ -95,6 +106,8 @@ static onq_code compare_outputs(running *r, lane *l, const oq_sample *sample, oq
         any |= x->count > 0;
         if (one != NULL && x->count > 0 && !o->state)
             add_to_sample(one, x->data, v, x->count, row);
+        if (one != NULL)
+            add_text(r, sample, i, x, y);
     }
     return one != NULL && any ? oq_debug_worst_add(d, one, err) : ONQ_OK;
 }

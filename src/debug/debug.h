@@ -28,6 +28,7 @@
 #include "debug/measure/sums.h"
 #include "engine/engine.h"
 #include "onnx/graph.h"
+#include "samples/grade.h"
 #include "samples/sequence/tally.h"
 #include "samples/source.h"
 
@@ -205,7 +206,8 @@ typedef struct oq_debug {
     OQ_VEC(oq_debug_unmatched) unmatched;
     OQ_VEC(oq_debug_output) outputs;
     oq_debug_worst worst;
-    bool histograms; /* wanted */
+    oq_lm_score text; /* of a language model, without optimisation; else without rows */
+    bool histograms;  /* wanted */
     uint64_t n_samples;
     bool has_kernel;                      /* the optimised run was done */
     uint64_t n_kernel;                    /* samples it had */
@@ -249,6 +251,9 @@ onq_code oq_debug_report(const oq_debug *d, oq_buf *out, onq_error *err);
 
 /* The fewest bits of any weight or activation, at most 32; biases have more. 8 if there is none. */
 unsigned oq_debug_bits(const oq_debug *d);
+/* dB below which its outputs are poor, and what they are, in a word. */
+double oq_debug_floor(const oq_debug *d);
+oq_grade oq_debug_grade(const oq_debug *d);
 /* Words for a reason, and what to try. */
 const char *oq_debug_reason_text(oq_debug_reason r);
 const char *oq_debug_reason_advice(oq_debug_reason r);

@@ -81,6 +81,34 @@ unsigned oq_debug_bits(const oq_debug *d) {
     return least > 0 ? least : 8;
 }
 
+/* No activation is quantized, and all weights are of the kinds that only `nbits` makes. */
+static bool has_weights_only(const oq_debug *d) {
+    bool only = d->acts.n == 0 && d->weights.n > 0;
+    for (size_t i = 0; i < d->weights.n; i++)
+        only &= d->weights.v[i].layout >= OQ_DEBUG_NBITS || d->weights.v[i].block > 0;
+    return only;
+}
+
+double oq_debug_floor(const oq_debug *d) {
+    return has_weights_only(d) ? OQ_GRADE_FLOOR_WEIGHTS : oq_grade_floor(oq_debug_bits(d));
+}
+
+oq_grade oq_debug_grade(const oq_debug *d) {
+    oq_graded g = {.sqnr = INFINITY, .floor = oq_debug_floor(d), .text = &d->text};
+    for (size_t i = 0; i < d->outputs.n; i++) {
+        const oq_debug_output *o = &d->outputs.v[i];
+        const double sqnr = o->plain.ee > 0 ? oq_sums_sqnr(&o->plain) : (double)INFINITY;
+        if (o->plain.n == 0 || o->state)
+            continue;
+        g.sqnr = isnan(sqnr) || sqnr < g.sqnr ? sqnr : g.sqnr;
+        if (g.rows > 0)
+            continue;
+        g.rows = o->rows;
+        g.same = o->same_plain;
+    }
+    return oq_grade_of(&g);
+}
+
 /* ---- weights ---- */
 
 static float top_of(const oq_debug_weight *w, uint64_t c) {

@@ -7,6 +7,8 @@
 #include "onnx/operators.h"
 #include "samples/agreement.h"
 
+#include <math.h>
+
 /* The size of an output may depend on its values (NonZero): then there is nothing to compare.
  * Integers and texts are not compared either: a different class is not noise. Items nest no deeper
  * than a type, which is checked when a model is read. */
@@ -20,7 +22,7 @@ static void add(oq_agree *s, const oq_datum *a, const oq_datum *b) {
 
 static double decibel(const oq_agree *s) {
     const double db = oq_agree_sqnr(s);
-    return db > OQ_VERIFY_EQUAL ? OQ_VERIFY_EQUAL : db;
+    return db > OQ_GRADE_EQUAL ? OQ_GRADE_EQUAL : db;
 }
 
 /* Rows of scores are classes; a longer output is a map or a sequence of states. */
@@ -179,24 +181,11 @@ const char *oq_verify_text(oq_verify_end end) {
     return texts[end];
 }
 
-/* Each bit is 6 dB; what is left of 48 dB after a deep model of 8 bits is seldom below 10. */
-double oq_verify_floor(unsigned bits) {
-    const double floor = 6.0 * bits - 38.0;
-    return floor < 0 ? 0 : floor > 30 ? 30 : floor;
-}
-
-oq_verify_grade oq_verify_grade_of(double sqnr, double floor) {
-    const double above = sqnr - floor;
-    return sqnr >= OQ_VERIFY_EQUAL ? OQ_GRADE_SAME
-           : above >= 20           ? OQ_GRADE_CLOSE
-           : above >= 10           ? OQ_GRADE_GOOD
-           : above >= 0            ? OQ_GRADE_FAIR
-                                   : OQ_GRADE_POOR;
-}
-
-const char *oq_verify_grade_text(oq_verify_grade g) {
-    static const char *const texts[] = {"poor", "fair", "good", "close to float",
-                                        "the same as float"};
-    assert((size_t)g < OQ_COUNT(texts));
-    return texts[g];
+oq_graded oq_verify_graded(const oq_verdict *v, double floor) {
+    assert(v->same <= v->rows);
+    return (oq_graded){.sqnr = v->measured ? v->sqnr : (double)NAN,
+                       .floor = floor,
+                       .rows = v->rows,
+                       .same = v->same,
+                       .text = v->speaks ? &v->text : NULL};
 }

@@ -7,7 +7,7 @@
 
 #include "engine/engine.h"
 #include "engine/sweep.h"
-#include "samples/language.h"
+#include "samples/grade.h"
 #include "samples/record.h"
 #include "samples/source.h"
 
@@ -17,9 +17,6 @@ typedef enum oq_verify_end {
     OQ_VERIFY_NOT_RUN,    /* loaded, and the run failed */
     OQ_VERIFY_NOT_FINITE, /* NaN or infinity where the float model gave a number */
 } oq_verify_end;
-
-/* The figure of outputs that are equal; no other is near it. */
-#define OQ_VERIFY_EQUAL 200.0
 
 typedef struct oq_verdict {
     oq_verify_end end;
@@ -55,20 +52,5 @@ void oq_verify_fill(oq_sweep *s, oq_record *r);
 /* "does not load", "does not run", ... */
 const char *oq_verify_text(oq_verify_end end);
 
-/* How near to float the outputs are, in a word. */
-typedef enum oq_verify_grade {
-    OQ_GRADE_POOR = 0, /* of little use */
-    OQ_GRADE_FAIR,     /* some answers will change */
-    OQ_GRADE_GOOD,
-    OQ_GRADE_CLOSE,
-    OQ_GRADE_SAME
-} oq_verify_grade;
-/* `floor`: oq_verify_floor, or OQ_VERIFY_FLOOR_WEIGHTS. */
-oq_verify_grade oq_verify_grade_of(double sqnr, double floor);
-const char *oq_verify_grade_text(oq_verify_grade g); /* "poor", "fair", ... */
-
-/* Below that many dB the outputs of a model are poor for values of so many bits. Good models of 8
- * bits have 20 to 40 dB. */
-double oq_verify_floor(unsigned bits);
-/* The same where only weights are quantized, however many bits they have. */
-#define OQ_VERIFY_FLOOR_WEIGHTS 4.0
+/* For a word (samples/grade.h). The verdict is borrowed. */
+oq_graded oq_verify_graded(const oq_verdict *v, double floor);

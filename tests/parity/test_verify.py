@@ -559,3 +559,50 @@ def test_options_for_images_are_not_silently_ignored(tmp_path, command):
                "--image_mean", 0)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("onq: warning: --image_size has no effect: the samples are no images but ") == 1, done.stderr
+
+
+# ---- language models ----
+
+def bigrams(path, sharpness):
+    """Logits of the token that follows, by the token alone: what is far from float in distribution depends on sharpness,
+    and the noise in dB does not."""
+    rng = np.random.default_rng(3)
+    table = rng.standard_normal((1024, 64)).astype(np.float32)
+    head = (rng.standard_normal((64, 1024)) * sharpness / 8).astype(np.float32)
+    return save(path, [helper.make_node("Gather", ["table", "input_ids"], ["x"], "embed"),
+                       helper.make_node("MatMul", ["x", "head"], ["logits"], "lm_head")],
+                [value("input_ids", [1, "length"], INT64)], [value("logits", [1, "length", 1024])],
+                [numpy_helper.from_array(table, "table"), numpy_helper.from_array(head, "head")])
+
+
+def word_for(kl, top1):
+    return next((w for w, k, t in (("close to float", .02, .9), ("good", .1, .75), ("fair", .3, .6)) if kl <= k and top1 >= t), "poor")
+
+
+def test_language_models_have_one_verdict(tmp_path):
+    """KL and the tokens that both prefer decide, whatever the noise: the same word in nbits, dynamic, debug and bench."""
+    samples = tmp_path / "text"
+    samples.mkdir()
+    for i in range(4):
+        np.savez(samples / f"{i}.npz", input_ids=RNG.integers(0, 1024, (1, 64)))
+    seen, decibels = set(), []
+    for sharpness, command, *options in ((4, "nbits"), (10, "nbits"), (24, "nbits"), (4, "nbits", "--bits", "8"), (4, "dynamic")):
+        m, q = bigrams(tmp_path / "m.onnx", sharpness), tmp_path / "q.onnx"
+        made = onq(command, "-i", m, "-o", q, "--data", samples, "--json", *options)
+        look = json.loads(made.stdout)["verify"]
+        word = word_for(look["kl"], look["top1"])
+        assert look["verdict"] == word and look["poor"] == (word == "poor"), (sharpness, look)
+        assert ("which is poor (a KL of less than 0.1 is good)" in made.stderr) == (word == "poor"), made.stderr
+        d = json.loads(onq("debug", "--float_model", m, "--qdq_model", q, "--data", samples, "--json").stdout)["diagnosis"]
+        assert d["kl"] == pytest.approx(look["kl"], rel=1e-3, abs=1e-7) and d["verdict"] == word
+        onq("debug", "--float_model", m, "--qdq_model", q, "--data", samples, "-o", tmp_path / "r.html")
+        assert f'"grade_text":"{word}"' in (tmp_path / "r.html").read_text()
+        b = onq("bench", m, q, "--data", samples, "--runs", "1", "--json")
+        assert json.loads(b.stdout)["models"][1]["language"]["verdict"] == word
+        text = onq("bench", m, q, "--data", samples, "--runs", "1").stdout
+        assert any(line.startswith(str(q)) and line.endswith(f"%  {word}") for line in text.splitlines()), text
+        seen.add(word)
+        if command == "nbits" and not options:
+            decibels.append(look["sqnr"])
+    assert seen == {"close to float", "good", "fair", "poor"}
+    assert max(decibels) - min(decibels) < 1, "the noise is the same, the words are not"

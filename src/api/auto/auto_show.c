@@ -6,6 +6,7 @@
 #include "base/system/file.h"
 #include "base/text/number_text.h"
 #include "debug/page/report.h"
+#include "samples/grade.h"
 #include "tune/auto_page.h"
 
 #include <inttypes.h>
@@ -78,15 +79,25 @@ onq_code oq_auto_write_recipe(const oq_auto *a, const char *path, onq_error *err
 
 /* ---- JSON ---- */
 
-/* What the targets are about, by the name of the metric. */
-static void figures_json(const oq_auto *a, oq_jw *w, const char *key, const oq_score *s,
-                         bool bounds) {
-    oq_jw_begin_object(w, key);
-    for (size_t i = 0; i < a->tune.targets.n; i++) {
-        const oq_metric m = a->tune.targets.v[i].metric;
-        oq_jw_real(w, oq_metric_of(m)->name, bounds ? s->figures[m].bound : s->figures[m].value);
+/* Of a language model. */
+static oq_grade grade_of(const oq_score *s) {
+    return oq_grade_of_language(oq_score_of(s, OQ_METRIC_KL),
+                                oq_score_of(s, OQ_METRIC_AGREEMENT) / 100);
+}
+
+/* What the targets are about, by the name of the metric: figures, and what other samples keep, for
+ * which float needs no samples. */
+static void figures_json(const oq_auto *a, oq_jw *w, const oq_score *s, bool exact) {
+    static const char *const keys[] = {"figure", "bound"};
+    for (size_t k = 0; k < OQ_COUNT(keys); k++) {
+        oq_jw_begin_object(w, keys[k]);
+        for (size_t i = 0; i < a->tune.targets.n; i++) {
+            const oq_metric m = a->tune.targets.v[i].metric;
+            const bool bound = k == 1 && !exact;
+            oq_jw_real(w, oq_metric_of(m)->name, bound ? s->figures[m].bound : s->figures[m].value);
+        }
+        oq_jw_end_object(w);
     }
-    oq_jw_end_object(w);
 }
 
 static void worst_json(oq_jw *w, const oq_score *s) {
@@ -101,12 +112,11 @@ static void worst_json(oq_jw *w, const oq_score *s) {
     oq_jw_end_array(w);
 }
 
-static void score_json(const oq_auto *a, oq_jw *w, const oq_score *s) {
+static void score_json(const oq_auto *a, oq_jw *w, const oq_score *s, bool exact) {
     static const oq_metric others[] = {OQ_METRIC_NEIGHBOURS,      OQ_METRIC_IOU,
                                        OQ_METRIC_DETECTIONS,      OQ_METRIC_KL,
                                        OQ_METRIC_PERPLEXITY_RISE, OQ_METRIC_METRIC};
-    figures_json(a, w, "figure", s, false);
-    figures_json(a, w, "bound", s, true);
+    figures_json(a, w, s, exact);
     oq_jw_real(w, "agreement", oq_score_of(s, OQ_METRIC_AGREEMENT));
     oq_jw_real(w, "sample_agreement", oq_score_of(s, OQ_METRIC_SAMPLE_AGREEMENT));
     oq_jw_real(w, "expected_agreement", s->expected);
@@ -115,6 +125,8 @@ static void score_json(const oq_auto *a, oq_jw *w, const oq_score *s) {
     for (size_t i = 0; i < OQ_COUNT(others); i++)
         if (!isnan(oq_score_of(s, others[i])))
             oq_jw_real(w, oq_metric_of(others[i])->name, oq_score_of(s, others[i]));
+    if (!isnan(oq_score_of(s, OQ_METRIC_KL)))
+        oq_jw_cstr(w, "verdict", oq_grade_text(grade_of(s)));
     if (!isnan(s->accuracy))
         oq_jw_real(w, "accuracy", s->accuracy);
     if (oq_score_is_wrong(s))
@@ -186,7 +198,7 @@ static void candidate_json(const oq_auto *a, const oq_candidate *c, const oq_sco
     if (score == NULL) {
         oq_jw_cstr(w, "why_not", reason(a, c));
     } else {
-        score_json(a, w, score);
+        score_json(a, w, score, c->exact);
         oq_jw_real(w, "latency_ms", c->ms);
         oq_jw_real(w, "latency_noise_ms", c->ms_noise);
         if (c->prefill_ms > 0) {
@@ -411,6 +423,8 @@ static void sure_text(const oq_auto *a, oq_buf *b) {
         figure_text(b, m, s->figures[m].bound);
         oq_buf_adds(b, " (95 % certain)");
     }
+    if (!isnan(oq_score_of(s, OQ_METRIC_KL)))
+        oq_buf_addf(b, ": %s", oq_grade_text(grade_of(s)));
     oq_buf_addc(b, '\n');
     if (s->n_worst > 0 && isfinite(s->worst_tenth))
         oq_buf_addf(b, "the worst tenth of the %s: %.1f dB\n", oq_trials_word(set), s->worst_tenth);

@@ -5,6 +5,7 @@
 #include "api/bench/bench_show.h"
 
 #include "base/keyed.h"
+#include "samples/grade.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -94,6 +95,7 @@ static void json_outputs(bench *b, const contender *c, size_t from, size_t end) 
 }
 
 static void json_language(oq_jw *w, const oq_lm_score *s) {
+    oq_grade grade;
     oq_jw_begin_object(w, "language");
     oq_jw_uint(w, "rows", s->rows);
     oq_jw_real(w, "kl", oq_lm_kl(s));
@@ -101,6 +103,8 @@ static void json_language(oq_jw *w, const oq_lm_score *s) {
     oq_jw_uint(w, "predictions", s->predictions);
     oq_jw_real(w, "perplexity", oq_lm_perplexity(s));
     oq_jw_real(w, "perplexity_rise", oq_lm_perplexity_rise(s));
+    if (oq_grade_of_text(s, &grade))
+        oq_jw_cstr(w, "verdict", oq_grade_text(grade));
     oq_jw_end_object(w);
 }
 
@@ -289,6 +293,7 @@ static void show_number(oq_buf *t, int digits, double x, const char *unit) {
 /* What counts for language models. */
 static void show_language(bench *b, size_t width) {
     oq_buf *t = &b->job->text;
+    oq_grade grade;
     if (!b->roles.language.is)
         return;
     oq_buf_addf(t, "\n%-*s %10s %10s %10s %10s\n", (int)width, "language", "perplexity", "rise",
@@ -300,6 +305,8 @@ static void show_language(bench *b, size_t width) {
         show_number(t, 2, i > 0 ? oq_lm_perplexity_rise(s) : (double)NAN, "%");
         show_number(t, 5, i > 0 ? oq_lm_kl(s) : (double)NAN, "");
         show_number(t, 2, i > 0 ? 100 * oq_lm_top1(s) : (double)NAN, "%");
+        if (i > 0 && oq_grade_of_text(s, &grade))
+            oq_buf_addf(t, "  %s", oq_grade_text(grade));
         oq_buf_addc(t, '\n');
     }
     oq_buf_addf(t, "%" PRIu64 " rows, %" PRIu64 " tokens predicted\n",

@@ -14,6 +14,7 @@
 #include "onnx/check/check.h"
 #include "quantize/cache/kv_cache.h"
 #include "quantize/ort/stamp.h"
+#include "samples/grade.h"
 
 #include <math.h>
 
@@ -175,7 +176,8 @@ static void tell_memory(run *r) {
 static void tell_judged(run *r) {
     oq_job *job = r->job;
     const oq_lm_score *s = &r->sides[1].tally.text[OQ_FREE];
-    const bool speaks = r->bench.roles.language.is && s->rows > 0;
+    oq_grade grade;
+    const bool speaks = r->bench.roles.language.is && oq_grade_of_text(s, &grade);
     const uint64_t n = r->judging > 0 ? r->judging : r->sequences;
     oq_buf_addf(&job->text, "on %llu sequence%s %s: ", (unsigned long long)n, OQ_NOUN_S(n),
                 r->judging > 0 ? "that made none of these scales"
@@ -189,6 +191,7 @@ static void tell_judged(run *r) {
                     100 * oq_lm_top1(s));
         oq_jw_real(&job->json, "kl", oq_lm_kl(s));
         oq_jw_real(&job->json, "top1", oq_lm_top1(s));
+        oq_jw_cstr(&job->json, "verdict", oq_grade_text(grade));
     } else {
         oq_buf_addf(&job->text, "%.1f dB", worst_sqnr(r));
     }
@@ -199,12 +202,13 @@ static void tell_judged(run *r) {
         oq_jw_real(&job->json, "perplexity", oq_lm_perplexity(s));
         oq_jw_real(&job->json, "perplexity_rise", oq_lm_perplexity_rise(s));
     }
+    if (speaks)
+        oq_buf_addf(&job->text, ", %s", oq_grade_text(grade));
     oq_buf_adds(&job->text, "\n");
     oq_jw_end_object(&job->json);
-    if (r->how.bits == 4 && speaks && oq_lm_kl(s) > 0.1)
-        oq_warn(job->env,
-                "a KL divergence of %.2g changes what the model says (--bits 8 loses less)",
-                oq_lm_kl(s));
+    if (speaks && grade < OQ_GRADE_GOOD)
+        oq_warn(job->env, "a KL divergence of %.2g changes what the model says%s", oq_lm_kl(s),
+                r->how.bits == 4 ? " (--bits 8 loses less)" : "");
 }
 
 /* ---- the job ---- */

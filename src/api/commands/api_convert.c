@@ -220,7 +220,7 @@ static void tell_outputs(const run *r) {
         return;
     }
     oq_jw_real(&job->json, "sqnr", v->sqnr);
-    if (v->sqnr >= OQ_VERIFY_EQUAL)
+    if (v->sqnr >= OQ_GRADE_EQUAL)
         oq_buf_addf(&job->text, "the outputs are those of the input%s\n", on);
     else
         oq_buf_addf(&job->text, "the outputs are %.1f dB from those of the input%s\n", v->sqnr, on);

@@ -5,15 +5,18 @@
 
 #include <math.h>
 
-static void quality(oq_buf *out, double sqnr, double agreement) {
-    if (isnan(sqnr))
+static void quality(oq_buf *out, const oq_remade *m) {
+    if (isnan(m->sqnr))
         oq_buf_adds(out, "NaN or infinity");
-    else if (isinf(sqnr))
+    else if (isinf(m->sqnr))
         oq_buf_adds(out, "the same as float");
     else
-        oq_buf_addf(out, "%.1f dB", sqnr);
-    if (!isnan(agreement))
-        oq_buf_addf(out, ", same top-1 %.1f %%", 100 * agreement);
+        oq_buf_addf(out, "%.1f dB", m->sqnr);
+    if (m->text.rows > 0)
+        oq_buf_addf(out, ", KL %.4f, the same token first in %.1f %%", oq_lm_kl(&m->text),
+                    100 * oq_lm_top1(&m->text));
+    else if (!isnan(m->agreement))
+        oq_buf_addf(out, ", same top-1 %.1f %%", 100 * m->agreement);
 }
 
 static void command_text(const char *command, oq_buf *out) {
@@ -42,9 +45,9 @@ static void causes_text(const oq_diagnosis *x, oq_buf *out) {
     const oq_remade *now = x->half.path != NULL ? &x->half : &x->now;
     oq_buf_addf(out, "Remedy, made and measured%s: ",
                 x->half.path != NULL ? " with half of the samples" : "");
-    quality(out, last->made.sqnr, last->made.agreement);
+    quality(out, &last->made);
     oq_buf_adds(out, " instead of ");
-    quality(out, now->sqnr, now->agreement);
+    quality(out, now);
     cost(out, &x->now, &last->made);
     oq_buf_addc(out, '\n');
     command_text(last->command, out);
@@ -53,14 +56,14 @@ static void causes_text(const oq_diagnosis *x, oq_buf *out) {
 static void half_text(const oq_diagnosis *x, oq_buf *out) {
     oq_buf_adds(out, "Too few samples: calibrated with every other one and judged on all, the "
                      "outputs have ");
-    quality(out, x->half.sqnr, x->half.agreement);
+    quality(out, &x->half);
     oq_buf_adds(out, ". Expect this on new samples, and calibrate with more.");
 }
 
 static void set_text(const oq_diagnosis *x, oq_buf *out) {
     oq_buf_addf(out, "With %zu of %zu units left float, made and measured: ", x->set.units,
                 x->set.of);
-    quality(out, x->set.made.sqnr, x->set.made.agreement);
+    quality(out, &x->set.made);
     cost(out, &x->now, &x->set.made);
     oq_buf_addc(out, '\n');
     command_text(x->set.command, out);
@@ -77,8 +80,8 @@ static double best_of(const oq_diagnosis *x) {
 void oq_diagnosis_text(const oq_diagnosis *x, oq_buf *out) {
     if (!x->done)
         return;
-    oq_buf_addf(out, "Verdict: %s; the output SQNR is ", x->grade);
-    quality(out, x->now.sqnr, x->now.agreement);
+    oq_buf_addf(out, "Verdict: %s; the output SQNR is ", oq_grade_text(x->now.grade));
+    quality(out, &x->now);
     oq_buf_addf(out, " over %zu sample%s, as ONNX Runtime runs the model\n", x->n_samples,
                 OQ_NOUN_S(x->n_samples));
     if (x->half.path != NULL) {
@@ -105,6 +108,10 @@ static void measured_json(oq_jw *w, const oq_remade *m) {
     oq_jw_real(w, "sqnr", m->sqnr);
     if (!isnan(m->agreement))
         oq_jw_real(w, "top1_agreement", m->agreement);
+    if (m->text.rows > 0)
+        oq_jw_real(w, "kl", oq_lm_kl(&m->text));
+    if (m->text.rows > 0)
+        oq_jw_real(w, "top1", oq_lm_top1(&m->text));
     if (!isnan(m->macs))
         oq_jw_real(w, "integer_macs", m->macs);
     if (!isnan(m->ms))
@@ -125,7 +132,7 @@ void oq_diagnosis_json(const oq_diagnosis *x, oq_jw *w) {
     if (!x->done)
         return;
     oq_jw_begin_object(w, "diagnosis");
-    oq_jw_cstr(w, "verdict", x->grade);
+    oq_jw_cstr(w, "verdict", oq_grade_text(x->now.grade));
     oq_jw_bool(w, "healthy", x->healthy);
     oq_jw_uint(w, "samples", x->n_samples);
     measured_json(w, &x->now);

@@ -424,18 +424,13 @@ static onq_code find_set(oq_diagnosing *g, onq_error *err) {
 
 static onq_code diagnose(oq_diagnosing *g, onq_error *err) {
     oq_diagnosis *x = g->out;
-    OQ_TRY(oq_remaker_init(&g->maker, g->job, g->run, g->d->flt, err));
+    OQ_TRY(oq_remaker_init(&g->maker, g->job, g->run, g->d->flt, oq_debug_floor(g->d), err));
     x->n_samples = g->maker.record.runs.n;
     if (x->n_samples == 0)
         return ONQ_OK;
     g->budget.n_samples = g->d->n_samples;
     g->budget.bare = g->maker.load + g->maker.runs * (double)g->d->n_samples / (double)x->n_samples;
     OQ_TRY(oq_remake_measure(&g->maker, g->d->quantized, &x->now, err));
-    const oq_verify_grade grade =
-        isnan(x->now.sqnr) ? OQ_GRADE_POOR
-                           : oq_verify_grade_of(isinf(x->now.sqnr) ? OQ_VERIFY_EQUAL : x->now.sqnr,
-                                                oq_verify_floor(oq_debug_bits(g->d)));
-    x->grade = oq_verify_grade_text(grade);
     x->done = true;
     g->current = x->now;
     const bool constants = oq_remedy_has_constants(g);

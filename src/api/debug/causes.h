@@ -46,9 +46,8 @@ typedef struct oq_float_set {
 typedef struct oq_diagnosis {
     bool done;     /* false: there were no samples, or nothing can be made again */
     oq_remade now; /* the model as it is */
-    const char *grade;
-    bool healthy; /* near enough to float that no remedy was looked for */
-    bool late;    /* the budget ended before all remedies were tried */
+    bool healthy;  /* near enough to float that no remedy was looked for */
+    bool late;     /* the budget ended before all remedies were tried */
     double seconds;
     double bare, limit, cpu; /* CPU seconds: bare inference, that may be taken, that were taken */
     size_t n_samples;

@@ -44,8 +44,9 @@ static onq_code find_input(oq_remaker *r, oq_model *flt, onq_error *err) {
 }
 
 onq_code oq_remaker_init(oq_remaker *r, oq_job *job, const oq_debug_run *run, oq_model *flt,
-                         onq_error *err) {
-    *r = (oq_remaker){.job = job, .run = run, .quiet = *job->env, .ranges = "ranges.json"};
+                         double floor, onq_error *err) {
+    *r = (oq_remaker){
+        .job = job, .run = run, .quiet = *job->env, .ranges = "ranges.json", .floor = floor};
     r->quiet.silent = true;
     oq_record_init(&r->record, &job->env->alloc, OQ_REMAKE_SAMPLES);
     OQ_TRY(oq_temp_make(&job->arena, &r->folder, err));
@@ -72,9 +73,13 @@ onq_code oq_remake_measure(const oq_remaker *r, oq_model *m, oq_remade *out, onq
         return ONQ_OK;
     out->path = m->path;
     if (v.end == OQ_VERIFY_GOOD && v.measured)
-        out->sqnr = v.sqnr >= OQ_VERIFY_EQUAL ? INFINITY : v.sqnr;
+        out->sqnr = v.sqnr >= OQ_GRADE_EQUAL ? INFINITY : v.sqnr;
     if (v.rows > 0)
         out->agreement = (double)v.same / (double)v.rows;
+    if (v.speaks)
+        out->text = v.text;
+    const oq_graded graded = oq_verify_graded(&v, r->floor);
+    out->grade = v.end == OQ_VERIFY_GOOD ? oq_grade_of(&graded) : OQ_GRADE_POOR;
     return ONQ_OK;
 }
 

@@ -10,6 +10,7 @@
 #pragma once
 
 #include "debug/debug.h"
+#include "samples/grade.h"
 #include "samples/record.h"
 #include "tune/recipe.h"
 
@@ -21,6 +22,8 @@ struct oq_job;
 typedef struct oq_remade {
     const char *path; /* of the model; NULL: it could not be made, or does not run */
     double sqnr;      /* dB of the output that is worst; INFINITY: equal; NAN: NaN came out */
+    oq_grade grade;   /* by all of its figures */
+    oq_lm_score text; /* of a language model; else without rows */
     double agreement; /* share of rows with the same largest value; NAN: there are none */
     double ms;        /* of one run, where it was clocked beside the model as it is; NAN */
     double macs;      /* share of the multiply-accumulates that is in integers; NAN: not known */
@@ -35,6 +38,7 @@ typedef struct oq_remaker {
     const char *folder; /* for what is made; removed in the end */
     const char *input;  /* the float model's file */
     const char *ranges; /* name of the file with the ranges that recipes share */
+    double floor;       /* dB below which outputs are poor (samples/grade.h) */
     size_t n_files;
     OQ_VEC(oq_remade) made; /* what was measured */
     oq_record record;       /* samples, and what float makes of them */
@@ -43,7 +47,7 @@ typedef struct oq_remaker {
 
 /* Runs the float model over the samples. Release it also when this fails. */
 onq_code oq_remaker_init(oq_remaker *r, struct oq_job *job, const oq_debug_run *run, oq_model *flt,
-                         onq_error *err);
+                         double floor, onq_error *err);
 void oq_remaker_release(oq_remaker *r);
 /* Makes a model from the one in `input` and measures it. `same_ranges`: the recipe has the ranges
  * of all others that say so, which are found once. What has the bytes of a model that was measured

@@ -6,8 +6,6 @@
 #include "onnx/summary/summary.h"
 #include "shape/macs.h"
 
-/* The least part of rows that have the same class in a good result. */
-#define GOOD_AGREEMENT 0.9
 /* A float model that is less sure of its classes is given inputs that it does not know. */
 #define UNSURE 0.3
 
@@ -96,34 +94,48 @@ static bool is_telling(const oq_quant *q) {
 /* Below that many dB outputs are poor: by the coarser of activations and weights. */
 static double floor_of(const oq_quant *q) {
     if (q->modes == 0)
-        return q->weights_only ? OQ_VERIFY_FLOOR_WEIGHTS : oq_verify_floor(8);
+        return q->weights_only ? OQ_GRADE_FLOOR_WEIGHTS : oq_grade_floor(8);
     const unsigned a = oq_dtype_find((int64_t)q->config.activation_type)->bits;
     const unsigned w = oq_dtype_find((int64_t)q->config.weight_type)->bits;
-    return oq_verify_floor(a < w ? a : w);
+    return oq_grade_floor(a < w ? a : w);
 }
 
-/* Where classes change, the outputs are not good, whatever their noise. */
-static oq_verify_grade grade_of(const oq_quant *q) {
-    const oq_verdict *v = &q->verified.verdict;
-    const oq_verify_grade by_noise = oq_verify_grade_of(v->sqnr, floor_of(q));
-    const bool change = v->rows > 0 && (double)v->same < GOOD_AGREEMENT * (double)v->rows;
-    return change && by_noise > OQ_GRADE_FAIR ? OQ_GRADE_FAIR : by_noise;
+static oq_grade grade_of(const oq_quant *q) {
+    const oq_graded g = oq_verify_graded(&q->verified.verdict, floor_of(q));
+    return oq_grade_of(&g);
 }
 
 bool oq_quant_is_poor(const oq_quant *q) {
     return is_telling(q) && grade_of(q) == OQ_GRADE_POOR;
 }
 
+/* "output 'y' has an SQNR of 3.1 dB against float", or what counts for a language model. */
+static void add_finding(const oq_verdict *v, oq_buf *out) {
+    oq_grade grade;
+    if (v->speaks && oq_grade_of_text(&v->text, &grade)) {
+        oq_buf_addf(out,
+                    "the KL divergence from float is %.2f, and the same token is first in %.0f %% "
+                    "of the places, on %zu sample%s, which is poor (a KL of less than 0.1 is good)",
+                    oq_lm_kl(&v->text), 100 * oq_lm_top1(&v->text), v->n_runs,
+                    OQ_NOUN_S(v->n_runs));
+        return;
+    }
+    oq_buf_addf(out,
+                "output '%.*s' has an SQNR of %.1f dB against float on %zu sample%s, which is poor "
+                "(20 and more are usual)",
+                OQ_STR(v->output), v->sqnr, v->n_runs, OQ_NOUN_S(v->n_runs));
+}
+
 void oq_quant_advise(const oq_quant *q) {
-    const oq_verdict *v = &q->verified.verdict;
     const bool whole = q->modes != 0 && !q->config.per_channel;
     OQ_SCRATCH_BUF(next, &q->job->env->alloc);
+    OQ_SCRATCH_BUF(found, &q->job->env->alloc);
     const bool known = oq_quant_add_next(q, OQ_NEXT_DEBUG, &next) && !next.failed;
-    oq_warn(q->job->env,
-            "output '%.*s' has an SQNR of %.1f dB against float on %zu sample%s, which is poor (20 "
-            "and more are usual): %s%s shows where it is lost",
-            OQ_STR(v->output), v->sqnr, v->n_runs, OQ_NOUN_S(v->n_runs),
-            whole ? "try --per_channel; " : "", known ? next.p : "onq debug");
+    add_finding(&q->verified.verdict, &found);
+    if (!found.failed)
+        oq_warn(q->job->env, "%s: %s%s shows where it is lost", found.p,
+                whole ? "try --per_channel; " : "", known ? next.p : "onq debug");
+    q->job->text.failed |= found.failed;
 }
 
 /* What to do next, by what was found: the first of them that can be done, and the others. */
@@ -169,7 +181,7 @@ static void tell_next(const oq_quant *q, oq_buf *text) {
 static oq_score score_of(const oq_quant *q) {
     const oq_verdict *v = &q->verified.verdict;
     oq_score s = oq_score_none();
-    oq_score_set(&s, OQ_METRIC_SQNR, v->sqnr >= OQ_VERIFY_EQUAL ? (double)INFINITY : v->sqnr);
+    oq_score_set(&s, OQ_METRIC_SQNR, v->sqnr >= OQ_GRADE_EQUAL ? (double)INFINITY : v->sqnr);
     oq_score_set(&s, OQ_METRIC_COSINE, v->cosine);
     if (v->rows > 0)
         oq_score_set(&s, OQ_METRIC_AGREEMENT, 100.0 * (double)v->same / (double)v->rows);
@@ -224,7 +236,7 @@ static void tell_json(const oq_quant *q) {
             oq_jw_real(w, "perplexity_float", oq_lm_perplexity_float(&d->verdict.text));
         }
         oq_jw_bool(w, "poor", oq_quant_is_poor(q));
-        oq_jw_cstr(w, "verdict", oq_verify_grade_text(grade_of(q)));
+        oq_jw_cstr(w, "verdict", oq_grade_text(grade_of(q)));
         tell_next_json(q, w);
     }
     oq_jw_bool(w, "generated", q->record.generated);
@@ -247,11 +259,8 @@ static void tell_confidence(const oq_quant *q) {
 }
 
 static void tell_figure(const oq_quant *q) {
-    static const char *const meaning[] = {"poor: expect wrong answers",
-                                          "fair: some answers will change", "good",
-                                          "close to float", ""};
     const oq_verdict *v = &q->verified.verdict;
-    const oq_verify_grade grade = grade_of(q);
+    const oq_grade grade = grade_of(q);
     oq_buf *text = &q->job->text;
     char on[64];
     snprintf(on, sizeof on, "%zu sample%s", v->n_runs, OQ_NOUN_S(v->n_runs));
@@ -267,15 +276,19 @@ static void tell_figure(const oq_quant *q) {
         oq_buf_add_safe(text, v->output);
         oq_buf_addf(text, "' of %zu", v->n_outputs);
     }
-    if (v->rows > 0)
+    const bool speaks = v->speaks && v->text.rows > 0;
+    if (v->rows > 0 && !speaks)
         oq_buf_addf(text, ", the same top-1 in %llu of %llu row%s", (unsigned long long)v->same,
                     (unsigned long long)v->rows, OQ_NOUN_S(v->rows));
-    if (v->speaks && v->text.rows > 0)
+    if (speaks)
         oq_buf_addf(text, ", KL %.4f, the same token first in %llu of %llu row%s",
                     oq_lm_kl(&v->text), (unsigned long long)v->text.same,
                     (unsigned long long)v->text.rows, OQ_NOUN_S(v->text.rows));
-    oq_buf_addf(text, ", %s\n",
-                q->job->samples_are_constant ? "which says nothing of real data" : meaning[grade]);
+    if (q->job->samples_are_constant)
+        oq_buf_adds(text, ", which says nothing of real data\n");
+    else
+        oq_buf_addf(text, grade >= OQ_GRADE_GOOD ? ", %s\n" : ", %s: %s\n", oq_grade_text(grade),
+                    oq_grade_meaning(grade));
 }
 
 /* Why there is no verdict, where the user did not ask for none. */

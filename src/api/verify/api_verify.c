@@ -154,7 +154,7 @@ static void add_figure(oq_buf *b, const json_t *row, const char *key, const char
     const json_t *j = json_object_get(row, key);
     if (!json_is_number(j))
         oq_buf_addf(b, "  %11s", "-");
-    else if (json_number_value(j) >= OQ_VERIFY_EQUAL && strcmp(unit, "dB") == 0)
+    else if (json_number_value(j) >= OQ_GRADE_EQUAL && strcmp(unit, "dB") == 0)
         oq_buf_addf(b, "  %11s", "equal");
     else
         oq_buf_addf(b, "  %8.*f %s", strcmp(unit, "ms") == 0 ? 3 : 1, json_number_value(j), unit);

@@ -10,7 +10,6 @@
 #include "debug/page/report.h"
 
 #include "debug/search/search.h"
-#include "debug/verify.h"
 #include "samples/agreement.h"
 
 #include <math.h>
@@ -349,7 +348,6 @@ static void worst_json(page *p) {
 static void rest_json(page *p) {
     const oq_debug *d = p->d;
     oq_jw *w = &p->w;
-    double worst = INFINITY;
     oq_jw_begin_array(w, "outputs");
     for (size_t i = 0; i < d->outputs.n; i++) {
         const oq_debug_output *o = &d->outputs.v[i];
@@ -358,7 +356,6 @@ static void rest_json(page *p) {
         oq_jw_begin_array(w, NULL);
         oq_jw_str(w, NULL, o->name);
         const double sqnr = o->plain.ee > 0 ? oq_sums_sqnr(&o->plain) : INFINITY;
-        worst = !o->state && (isnan(sqnr) || sqnr < worst) ? sqnr : worst;
         db_json(p, sqnr);
         db_json(p, o->optimised.n == 0   ? (double)NAN
                    : o->optimised.ee > 0 ? oq_sums_sqnr(&o->optimised)
@@ -371,13 +368,12 @@ static void rest_json(page *p) {
     worst_json(p);
     if (p->d->along.tally != NULL)
         oq_tally_json(p->d->along.tally, p->d->along.output, p->d->along.name, &p->w);
-    const oq_verify_grade grade = isnan(worst)
-                                      ? OQ_GRADE_POOR
-                                      : oq_verify_grade_of(isinf(worst) ? OQ_VERIFY_EQUAL : worst,
-                                                           oq_verify_floor(oq_debug_bits(d)));
+    const oq_grade grade = oq_debug_grade(d);
     oq_jw_uint(w, "bits", oq_debug_bits(d));
     oq_jw_int(w, "grade", grade);
-    oq_jw_cstr(w, "grade_text", oq_verify_grade_text(grade));
+    oq_jw_cstr(w, "grade_text", oq_grade_text(grade));
+    oq_jw_cstr(w, "grade_meaning", oq_grade_meaning(grade));
+    oq_jw_real(w, "kl", oq_lm_kl(&d->text));
     oq_jw_begin_array(w, "unmatched");
     for (size_t i = 0; i < d->unmatched.n; i++) {
         oq_jw_begin_array(w, NULL);

@@ -33,7 +33,7 @@ function expect(less) { if (way === "dynamic" || now === null || now >= 60 || !a
 const removed = (r, db) => db === null ? 0 : r.noise * (1 - Math.min(1, power(db) / Math.max(power(r.felt), 1e-12)));
 
 /* ---- verdict ---- */
-const TONES = ["bad", "fair", "good", "good", "good"], MEANING = ["expect wrong answers", "some answers will change", "most answers stay the same", "hardly a difference will show", "bit for bit"];
+const TONES = ["bad", "fair", "good", "good", "good"];
 document.title = clean(`onq debug: ${D.quantized_model.split("/").pop()}`);
 { const p = $("models"); p.append(make("b", clean(D.quantized_model)), " against ", make("b", clean(D.float_model))); if (A.date) p.append(` \u00b7 ${A.date}`); }
 function verdict() {
@@ -44,8 +44,8 @@ function verdict() {
     v.textContent = low === null ? `${plural(rows.length, "weight")} compared, all of them exact or harmless` : `The worst of ${plural(rows.length, "weight")} keeps ${dB(low)}`; m.textContent = "Weights only: with --data SAMPLES the activations and the outputs are measured too, and there is a verdict."; return;
   }
   h.style.setProperty("--tone", `var(--${TONES[D.grade]})`);
-  v.append(make("em", D.grade_text[0].toUpperCase() + D.grade_text.slice(1)), now >= 250 ? ": the outputs are equal" : `: the output SQNR is ${dB(now)}`, ...(top ? [`, the same top-1 in ${percent(top[3])}`] : []));
-  m.textContent = `${MEANING[D.grade][0].toUpperCase() + MEANING[D.grade].slice(1)}. Measured over ${plural(D.samples, "sample")}${outputs.length > 1 && worst ? `, of the worst of ${outputs.length} outputs, ${middle(clean(worst[0]), 50)}` : ""}. 6 dB is about one bit${D.bits === 8 ? "; 20 to 40 dB are usual for 8 bits" : ""}.`;
+  v.append(make("em", D.grade_text[0].toUpperCase() + D.grade_text.slice(1)), now >= 250 ? ": the outputs are equal" : `: the output SQNR is ${dB(now)}${D.kl !== null ? `, the KL divergence ${D.kl.toFixed(4)}` : ""}`, ...(top ? [`, the same top-1 in ${percent(top[3])}`] : []));
+  m.textContent = `${D.grade_meaning[0].toUpperCase() + D.grade_meaning.slice(1)}. Measured over ${plural(D.samples, "sample")}${outputs.length > 1 && worst ? `, of the worst of ${outputs.length} outputs, ${middle(clean(worst[0]), 50)}` : ""}. 6 dB is about one bit${D.bits === 8 ? "; 20 to 40 dB are usual for 8 bits" : ""}.`;
 }
 function cards() {
   const box = $("cards");

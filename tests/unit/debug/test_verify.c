@@ -82,7 +82,7 @@ static void measures(void **state) {
     assert_ok(keep(&g, 2.0f, &g.err), g.err);
     assert_ok(look(&g, &g.err), g.err);
     assert_int_equal(g.v.end, OQ_VERIFY_GOOD);
-    assert_true(g.v.ran && g.v.measured && g.v.sqnr == OQ_VERIFY_EQUAL);
+    assert_true(g.v.ran && g.v.measured && g.v.sqnr == OQ_GRADE_EQUAL);
     assert_int_equal(g.v.n_outputs, 2);
     rig_end(&g);
 
@@ -217,19 +217,19 @@ static void several_runs(void **state) {
     rig_end(&g);
 }
 
-static void grades(void **state) {
+/* The word for a verdict is that for its figures. */
+static void graded(void **state) {
     (void)state;
-    const struct {
-        double sqnr;
-        unsigned bits;
-        oq_verify_grade grade;
-    } rows[] = {{200, 8, OQ_GRADE_SAME}, {31, 8, OQ_GRADE_CLOSE}, {25, 8, OQ_GRADE_GOOD},
-                {19, 8, OQ_GRADE_FAIR},  {0.2, 8, OQ_GRADE_POOR}, {19, 4, OQ_GRADE_GOOD},
-                {29, 16, OQ_GRADE_POOR}};
-    for (size_t i = 0; i < OQ_COUNT(rows); i++)
-        assert_int_equal(oq_verify_grade_of(rows[i].sqnr, oq_verify_floor(rows[i].bits)),
-                         rows[i].grade);
-    assert_string_equal(oq_verify_grade_text(OQ_GRADE_FAIR), "fair");
+    oq_verdict v = {.measured = true, .sqnr = 25, .rows = 10, .same = 9};
+    oq_graded g = oq_verify_graded(&v, oq_grade_floor(8));
+    assert_int_equal(oq_grade_of(&g), OQ_GRADE_GOOD);
+    v.speaks = true;
+    v.text = (oq_lm_score){.rows = 10, .same = 9, .kl = 10 * 0.5};
+    g = oq_verify_graded(&v, oq_grade_floor(8));
+    assert_int_equal(oq_grade_of(&g), OQ_GRADE_POOR);
+    v = (oq_verdict){.measured = false};
+    g = oq_verify_graded(&v, oq_grade_floor(8));
+    assert_int_equal(oq_grade_of(&g), OQ_GRADE_POOR);
 }
 
 static int stop(void *ctx, const char *what, uint64_t done, uint64_t total) {
@@ -266,11 +266,6 @@ static onq_code whole_look(const onq_allocator *a, void *ctx, onq_error *err) {
 static void no_memory(void **state) {
     (void)state;
     assert_true(flaky_sweep(whole_look, NULL) > 4);
-}
-
-static void floors(void **state) {
-    (void)state;
-    assert_true(oq_verify_floor(4) == 0 && oq_verify_floor(8) == 10 && oq_verify_floor(16) == 30);
 }
 
 /* ---- mend ---- */
@@ -481,13 +476,12 @@ static void suspects(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(measures),       cmocka_unit_test(several_runs),
-        cmocka_unit_test(grades),         cmocka_unit_test(not_finite),
+        cmocka_unit_test(graded),         cmocka_unit_test(not_finite),
         cmocka_unit_test(refused),        cmocka_unit_test(without_a_sample),
         cmocka_unit_test(not_comparable), cmocka_unit_test(cancelled),
-        cmocka_unit_test(no_memory),      cmocka_unit_test(floors),
-        cmocka_unit_test(named),          cmocka_unit_test(halved),
-        cmocka_unit_test(by_operator),    cmocka_unit_test(hopeless),
-        cmocka_unit_test(suspects),
+        cmocka_unit_test(no_memory),      cmocka_unit_test(named),
+        cmocka_unit_test(halved),         cmocka_unit_test(by_operator),
+        cmocka_unit_test(hopeless),       cmocka_unit_test(suspects),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
