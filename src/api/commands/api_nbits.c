@@ -333,6 +333,25 @@ static onq_code open_samples(run *r, oq_nb_learn_job *job, onq_error *err) {
                                       needs ? r->config.how.method->name : "");
 }
 
+/* How much was looked at, and where the time went. */
+static void tell_learned(run *r, const oq_nb_learn_job *job) {
+    const oq_nb_times *t = &job->times;
+    oq_jw *w = &r->q.job->json;
+    oq_info(r->q.job->env, "gptq: %zu layers with %zu samples, one after another", job->n_layers,
+            job->n_samples);
+    oq_info(r->q.job->env,
+            "gptq: %.1f s of processor time for runs of both models, %.1f s for Hessians, %.1f s "
+            "for rounding",
+            t->runs, t->sums, t->solving);
+    oq_jw_begin_object(w, "gptq");
+    oq_jw_uint(w, "layers", job->n_layers);
+    oq_jw_uint(w, "samples", job->n_samples);
+    oq_jw_real(w, "runs_cpu_seconds", t->runs);
+    oq_jw_real(w, "hessians_cpu_seconds", t->sums);
+    oq_jw_real(w, "rounding_cpu_seconds", t->solving);
+    oq_jw_end_object(w);
+}
+
 static onq_code learn(run *r, const oq_nb_job *nb, onq_error *err) {
     const bool hessians = r->config.how.method->by_hessian;
     if (hessians && nb->decide_only)
@@ -360,8 +379,7 @@ static onq_code learn(run *r, const oq_nb_job *nb, onq_error *err) {
                 "token)",
                 r->config.how.method->name, job.n_few, job.n_layers);
     if (rc == ONQ_OK && hessians)
-        oq_info(r->q.job->env, "gptq: %zu layers with %zu samples, one after another", job.n_layers,
-                job.n_samples);
+        tell_learned(r, &job);
     else if (rc == ONQ_OK)
         oq_info(r->q.job->env, "awq: %zu tensors scaled, %zu of them in the node before",
                 job.n_scaled, job.n_folded);

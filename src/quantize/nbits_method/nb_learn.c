@@ -107,10 +107,15 @@ static onq_code find_sites(learner *l, const oq_nb_made *made, onq_error *err) {
     return ONQ_OK;
 }
 
+/* Hands on what was begun at `began`, and adds the time that it took. */
+static onq_code timed(onq_code rc, double began, double *to) {
+    *to += oq_cpu_seconds() - began;
+    return rc;
+}
+
 /* ---- a run ---- */
 
-static onq_code seen(void *ctx, size_t index, const oq_datum *d, onq_error *err) {
-    learner *l = ctx;
+static onq_code add_seen(learner *l, size_t index, const oq_datum *d, onq_error *err) {
     const site_list *sites = &l->of_names.v[index];
     const oq_dtype_info *info = oq_dtype_find(d->dtype);
     const bool numbers = d->kind == OQ_DATUM_TENSOR && info != NULL && info->cls == OQ_CLASS_REAL;
@@ -129,6 +134,12 @@ static onq_code seen(void *ctx, size_t index, const oq_datum *d, onq_error *err)
             oq_hessian_add(&sites->v[i]->hessian, x, NULL, (size_t)(d->count / k), (size_t)k, err));
     }
     return ONQ_OK;
+}
+
+static onq_code seen(void *ctx, size_t index, const oq_datum *d, onq_error *err) {
+    learner *l = ctx;
+    const double began = oq_cpu_seconds();
+    return timed(add_seen(l, index, d, err), began, &l->job->times.sums);
 }
 
 static onq_code run_samples(learner *l, oq_model *flt, onq_error *err) {
@@ -290,8 +301,7 @@ static onq_code keep_float(void *ctx, size_t sample, const oq_datum *d, onq_erro
     return oq_datum_copy(&l->kept, d, &l->was[sample], err);
 }
 
-static onq_code add_both(void *ctx, size_t sample, const oq_datum *d, onq_error *err) {
-    learner *l = ctx;
+static onq_code add_rows(learner *l, size_t sample, const oq_datum *d, onq_error *err) {
     const oq_datum *was = &l->was[sample];
     oq_arena_release(&l->scratch);
     oq_arena_init(&l->scratch, &l->job->model->env->alloc);
@@ -302,6 +312,12 @@ static onq_code add_both(void *ctx, size_t sample, const oq_datum *d, onq_error 
     OQ_TRY_ALLOC(x != NULL && y != NULL, err);
     return oq_hessian_add(&l->at->hessian, x, y, (size_t)(d->count / l->at->k), (size_t)l->at->k,
                           err);
+}
+
+static onq_code add_both(void *ctx, size_t sample, const oq_datum *d, onq_error *err) {
+    learner *l = ctx;
+    const double began = oq_cpu_seconds();
+    return timed(add_rows(l, sample, d, err), began, &l->job->times.sums);
 }
 
 /* ---- products that are added to a stream ---- */
@@ -383,8 +399,7 @@ static onq_code keep_sum(void *ctx, size_t sample, const oq_datum *d, onq_error 
     return ONQ_OK;
 }
 
-static onq_code add_stream(void *ctx, size_t sample, const oq_datum *d, onq_error *err) {
-    learner *l = ctx;
+static onq_code add_sum_rows(learner *l, size_t sample, const oq_datum *d, onq_error *err) {
     const site *s = l->at;
     const sums *of_float = &l->sums[sample];
     const uint64_t rows = d[0].count / s->k;
@@ -404,6 +419,12 @@ static onq_code add_stream(void *ctx, size_t sample, const oq_datum *d, onq_erro
         OQ_TRY(oq_hessian_add(&l->at->hessian, row, rest, 1, (size_t)s->k, err));
     }
     return ONQ_OK;
+}
+
+static onq_code add_stream(void *ctx, size_t sample, const oq_datum *d, onq_error *err) {
+    learner *l = ctx;
+    const double began = oq_cpu_seconds();
+    return timed(add_sum_rows(l, sample, d, err), began, &l->job->times.sums);
 }
 
 static onq_code make_weights(learner *l, site *s, onq_error *err);
@@ -451,7 +472,7 @@ static onq_code step_sites(learner *l, oq_model *flt, onq_error *err) {
 
 /* ---- all of them ---- */
 
-static onq_code make_weights(learner *l, site *s, onq_error *err) {
+static onq_code solve(learner *l, site *s, onq_error *err) {
     oq_round_factor factor = {0};
     const oq_nb_learned learned = {.hessian = &s->hessian,
                                    .factor = &factor,
@@ -465,6 +486,11 @@ static onq_code make_weights(learner *l, site *s, onq_error *err) {
         rc = oq_nb_lazy_make(s->weights.v[i], &learned, err);
     oq_round_factor_release(&factor, &s->hessian);
     return rc;
+}
+
+static onq_code make_weights(learner *l, site *s, onq_error *err) {
+    const double began = oq_cpu_seconds();
+    return timed(solve(l, s, err), began, &l->job->times.solving);
 }
 
 static onq_code fill_rest(learner *l, oq_model *flt, onq_error *err) {
@@ -502,8 +528,10 @@ onq_code oq_nb_learn(oq_nb_learn_job *job, oq_model_proto *flt, oq_nb_made *made
     shell.proto = flt;
     oq_arena_init(&l.arena, &job->model->env->alloc);
     oq_arena_init(&l.scratch, &job->model->env->alloc);
+    const double began = oq_cpu_seconds();
     oq_linear_open(&l.linear, false);
     const onq_code rc = run(&l, &shell, made, err);
+    job->times.runs = oq_cpu_seconds() - began - job->times.sums - job->times.solving;
     oq_stepper_free(l.floats);
     oq_stepper_free(l.made);
     oq_linear_close(&l.linear);

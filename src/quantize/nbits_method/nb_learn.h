@@ -19,6 +19,13 @@
 #include "quantize/rounding/solve.h"
 #include "samples/source.h"
 
+/* Where the processor time of gptq went, in seconds of all threads. */
+typedef struct oq_nb_times {
+    double runs;    /* of both models over the samples, their sessions included */
+    double sums;    /* adding up Hessians */
+    double solving; /* rounding by them, sweeps included */
+} oq_nb_times;
+
 /* What a method knows of a weight's inputs. */
 typedef struct oq_nb_learned {
     const oq_hessian *hessian; /* gptq */
@@ -44,6 +51,7 @@ typedef struct oq_nb_learn_job {
     size_t n_layers;                         /* out: whose inputs were looked at */
     size_t n_few;                            /* out: of them met fewer rows than they have inputs */
     size_t n_samples;                        /* out, gptq */
+    oq_nb_times times;                       /* out, gptq */
 } oq_nb_learn_job;
 
 /* gptq: makes the weights of `made` that wait for samples. `flt` is the graph before it was
