@@ -23,9 +23,9 @@ WINDOWS, LENGTH, CALIBRATION = 8, 512, 32
 ROWS = [
     [], ["--accuracy_level", "4"], ["--quant_method", "k_quant"], ["--quant_method", "hqq"],
     ["--quant_method", "awq", "--data"],
-    ["--quant_method", "gptq", "--symmetric", "false", "--mse", "--actorder", "--data"],
-    ["--quant_method", "gptq_hqq", "--mse", "--actorder", "--data"],
-    ["--rotate", "--quant_method", "gptq_hqq", "--mse", "--actorder", "--data"],
+    ["--quant_method", "gptq", "--symmetric", "false", "--mse", "--actorder", "--percdamp", "0.3", "--data"],
+    ["--quant_method", "gptq_hqq", "--mse", "--actorder", "--percdamp", "0.3", "--data"],
+    ["--rotate", "--quant_method", "gptq_hqq", "--mse", "--actorder", "--percdamp", "0.3", "--data"],
     ["--mixed", "last"], ["--bits", "8", "--accuracy_level", "4"],
     *([*t, "--target_bits", b] for b in ("3.5", "4", "4.5", "5", "6") for t in ([], ["--data"])),
     ["--quant_method", "gptq", "--mse", "--actorder", "--data", "--target_bits", "3"],

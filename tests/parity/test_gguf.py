@@ -12,7 +12,8 @@ from common import onq
 from running import loads, outputs, sqnr
 
 WIDTH, INNER, HEADS, VOCAB = 256, 512, 4, 96
-TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q4_1": 3, "Q8_0": 8, "Q4_K": 12, "Q6_K": 14, "BF16": 30}
+TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q4_1": 3, "Q5_0": 6, "Q5_1": 7, "Q8_0": 8, "Q2_K": 10, "Q3_K": 11, "Q4_K": 12, "Q5_K": 13,
+         "Q6_K": 14, "BF16": 30}
 
 
 def blocks(kind, rng, n):
@@ -40,11 +41,34 @@ def blocks(kind, rng, n):
         if kind == "Q4_0":
             return np.hstack([half(d), packed]).tobytes(), (D * (q.astype(np.float32) - 8)).ravel()
         return np.hstack([half(d), half(-m), packed]).tobytes(), (D * q - M).ravel()
-    if kind == "Q4_K":
-        q = rng.integers(0, 16, (b, 8, 32)).astype(np.uint8)
+    if kind in ("Q5_0", "Q5_1"):
+        q = rng.integers(0, 32, (b, 32)).astype(np.uint32)
+        high = ((q >> 4) << np.arange(32, dtype=np.uint32)).sum(1).astype(np.uint32).view(np.uint8).reshape(b, 4)
+        packed = (q[:, :16] & 15 | (q[:, 16:] & 15) << 4).astype(np.uint8)
+        if kind == "Q5_0":
+            return np.hstack([half(d), high, packed]).tobytes(), (D * (q.astype(np.float32) - 16)).ravel()
+        return np.hstack([half(d), half(-m), high, packed]).tobytes(), (D * q.astype(np.float32) - M).ravel()
+    if kind in ("Q2_K", "Q3_K"):
+        q = rng.integers(0, 4 if kind == "Q2_K" else 8, (b, 2, 4, 32)).astype(np.uint8)
+        low = (q[:, :, 0] & 3 | (q[:, :, 1] & 3) << 2 | (q[:, :, 2] & 3) << 4 | (q[:, :, 3] & 3) << 6).reshape(b, 64)
+        if kind == "Q2_K":
+            s, t = (rng.integers(0, 16, (b, 16)).astype(np.uint8) for _ in range(2))
+            x = D * np.repeat(s, 16, 1) * q.reshape(b, 256) - M * np.repeat(t, 16, 1)
+            return np.hstack([s | t << 4, low, half(d), half(m)]).tobytes(), x.astype(np.float32).ravel()
+        s = rng.integers(0, 64, (b, 16)).astype(np.uint8)
+        mask = ((q >> 2).reshape(b, 8, 32) << np.arange(8, dtype=np.uint8)[None, :, None]).sum(1).astype(np.uint8)
+        scales = np.concatenate([s[:, :8] & 15 | (s[:, 8:] & 15) << 4,
+                                 s[:, :4] >> 4 | s[:, 4:8] >> 4 << 2 | s[:, 8:12] >> 4 << 4 | s[:, 12:] >> 4 << 6], 1).astype(np.uint8)
+        x = D * (np.repeat(s, 16, 1).astype(np.float32) - 32) * (q.reshape(b, 256).astype(np.float32) - 4)
+        return np.hstack([mask, low, scales, half(d)]).tobytes(), x.astype(np.float32).ravel()
+    if kind in ("Q4_K", "Q5_K"):
+        q = rng.integers(0, 16 if kind == "Q4_K" else 32, (b, 8, 32)).astype(np.uint8)
         s, t = (rng.integers(0, 64, (b, 8)).astype(np.uint8) for _ in range(2))
+        s[:, 3], t[:, 6] = 0, 0  # blocks of one value, and without a minimum
         low = np.concatenate([s[:, :4] | s[:, 4:] >> 4 << 6, t[:, :4] | t[:, 4:] >> 4 << 6, s[:, 4:] & 15 | (t[:, 4:] & 15) << 4], 1)
-        packed = (q[:, 0::2] | q[:, 1::2] << 4).reshape(b, 128)
+        packed = (q[:, 0::2] & 15 | (q[:, 1::2] & 15) << 4).reshape(b, 128)
+        fifth = ((q >> 4) << np.arange(8, dtype=np.uint8)[None, :, None]).sum(1).astype(np.uint8)
+        low = np.hstack([low, fifth]) if kind == "Q5_K" else low
         return np.hstack([half(d), half(m), low, packed]).tobytes(), (D[..., None] * s[..., None] * q - M[..., None] * t[..., None]).ravel()
     q = rng.integers(0, 64, (b, 2, 4, 32)).astype(np.uint8)
     s = rng.integers(-128, 128, (b, 2, 4, 2)).astype(np.int8)
@@ -59,13 +83,13 @@ def text(s):
     return struct.pack("<Q", len(s)) + s.encode()
 
 
-def gguf(path, tensors, facts=()):
+def gguf(path, tensors, facts=(), architecture="llama"):
     """tensors: name -> (type, dims innermost first, bytes)."""
     head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(facts) + 2)
-    head += text("general.architecture") + struct.pack("<I", 8) + text("llama")
+    head += text("general.architecture") + struct.pack("<I", 8) + text(architecture)
     head += text("tokenizer.ggml.tokens") + struct.pack("<IIQ", 9, 8, 2) + text("a") + text("b")
     for key, value in facts:
-        head += text("llama." + key) + struct.pack("<II", 4, value)
+        head += text(architecture + "." + key) + struct.pack("<II", 4, value)
     at, body = 0, b""
     for name, (kind, dims, raw) in tensors.items():
         head += text(name) + struct.pack("<I", len(dims)) + struct.pack(f"<{len(dims)}Q", *dims) + struct.pack("<IQ", TYPES[kind], at)
@@ -115,17 +139,17 @@ def model(folder, kinds):
 IDS = [{"ids": np.arange(VOCAB)}]
 
 
-@pytest.mark.parametrize("kinds", [("Q4_0",) * 4, ("Q4_1",) * 4, ("Q8_0",) * 4, ("Q4_0", "Q4_1", "Q8_0", "Q4_1")])
+@pytest.mark.parametrize("kinds", [("Q4_0",) * 4, ("Q4_1",) * 4, ("Q4_K",) * 4, ("Q8_0",) * 4, ("Q4_0", "Q4_1", "Q8_0", "Q4_1")])
 def test_blocks_stay(tmp_path, kinds):
     """The logits of the file, from a graph whose own weights are zeros."""
     empty, file, flt = model(tmp_path, kinds)
     done = onq("nbits", "-i", empty, "-o", tmp_path / "out.onnx", "--weights", file, "--json", status=0)
-    assert json.loads(done.stdout)["weights"] == {"taken": 6, "exact": 4, "anew": 0}
+    assert json.loads(done.stdout)["weights"] == {"taken": 6, "exact": 4, "anew": 0, "unused": 0}
     assert loads(tmp_path / "out.onnx") is None
     assert sqnr(outputs(flt, IDS), outputs(tmp_path / "out.onnx", IDS)) > 95
 
 
-@pytest.mark.parametrize("kind", ["Q4_K", "Q6_K", "F16", "BF16", "F32"])
+@pytest.mark.parametrize("kind", ["Q5_0", "Q5_1", "Q2_K", "Q3_K", "Q5_K", "Q6_K", "F16", "BF16", "F32"])
 def test_quantized_anew(tmp_path, kind):
     """The bytes that the values of the file give, and with every node left float the values themselves."""
     empty, file, flt = model(tmp_path, (kind,) * 4)
@@ -180,3 +204,59 @@ def test_hostile(tmp_path):
         lines = done.stderr.strip().splitlines()
         assert done.returncode == 1 and len(lines) == 1 and "w.gguf" in lines[0], (i, done.returncode, done.stderr)
         assert not out.exists()
+
+
+def gemma_like(folder, adds_one, architecture):
+    """Four norms a layer, those of queries and keys, a bias: with the names of Gemma's and Qwen's exports."""
+    rng = np.random.default_rng(8)
+    names = {"input_layernorm": "attn_norm", "post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm",
+             "post_feedforward_layernorm": "post_ffw_norm", "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"}
+    raw, w = blocks("Q4_0", rng, WIDTH * WIDTH)
+    bias = rng.standard_normal(WIDTH).astype(np.float32)
+    tensors = {"blk.0.attn_q.weight": ("Q4_0", (WIDTH, WIDTH), raw), "blk.0.attn_q.bias": ("F32", (WIDTH,), bias.tobytes())}
+    w = w.reshape(WIDTH, WIDTH)
+    if architecture in ("llama", "smollm3"):
+        w, bias = unpermute(w), unpermute(bias[:, None])[:, 0]
+    inits = {"model.layers.0.self_attn.q_proj.weight": w.T, "model.layers.0.self_attn.q_proj.bias": bias}
+    node = helper.make_node
+    nodes, x = [node("MatMul", ["x", "model.layers.0.self_attn.q_proj.weight"], ["q"], "q"),
+                node("Add", ["q", "model.layers.0.self_attn.q_proj.bias"], ["h"], "bias")], "h"
+    if adds_one:
+        inits["one"] = np.ones((), np.float32)
+    for i, (name, tensor) in enumerate(names.items()):
+        gain = rng.uniform(0.5, 2, WIDTH).astype(np.float32)
+        tensors[f"blk.0.{tensor}.weight"] = ("F32", (WIDTH,), gain.tobytes())
+        key = f"model.layers.0.{name}.weight"
+        inits[key] = gain - 1 if adds_one else gain
+        if adds_one:
+            nodes.append(node("Add", [key, "one"], [f"g{i}"], f"plus{i}"))
+        nodes.append(node("Mul", [x, f"g{i}" if adds_one else key], [f"n{i}"], f"norm{i}"))
+        x = f"n{i}"
+    gguf(folder / "w.gguf", tensors, [("attention.head_count", HEADS)], architecture)
+    for file, given in (("float", inits), ("empty", {k: v if k == "one" else np.zeros_like(v) for k, v in inits.items()})):
+        graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", WIDTH])],
+                                  [helper.make_tensor_value_info(x, TensorProto.FLOAT, ["n", WIDTH])],
+                                  [numpy_helper.from_array(np.ascontiguousarray(v, np.float32), k) for k, v in given.items()])
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), folder / f"{file}.onnx")
+
+
+@pytest.mark.parametrize("adds_one,architecture", [(False, "gemma3"), (True, "gemma3"), (False, "qwen2"), (False, "llama"), (False, "smollm3")])
+def test_norms_and_biases(tmp_path, adds_one, architecture):
+    """Each norm has its own tensor, the 1 of Gemma's gains is there once, biases are put back into order with their rows."""
+    gemma_like(tmp_path, adds_one, architecture)
+    done = onq("nbits", "-i", tmp_path / "empty.onnx", "-o", tmp_path / "out.onnx", "--weights", tmp_path / "w.gguf", "--json", status=0)
+    assert json.loads(done.stdout)["weights"] == {"taken": 8, "exact": 1, "anew": 0, "unused": 0}
+    feed = [{"x": np.random.default_rng(1).standard_normal((8, WIDTH)).astype(np.float32)}]
+    assert sqnr(outputs(tmp_path / "float.onnx", feed), outputs(tmp_path / "out.onnx", feed)) > 95
+
+
+def test_tensors_that_nothing_takes(tmp_path):
+    """They are counted, and the first is named."""
+    empty, file, _ = model(tmp_path, ("Q4_0",) * 4)
+    m = onnx.load(empty)
+    for t in m.graph.initializer:
+        t.name = "gain" if "layernorm" in t.name else t.name
+    m.graph.node[1].input[1], m.graph.node[1].name = "gain", "times_gain"
+    onnx.save(m, empty)
+    done = onq("nbits", "-i", empty, "-o", tmp_path / "out.onnx", "--weights", file, status=0)
+    assert "no initializer takes 1 tensor of the file, the first is 'blk.0.attn_norm.weight'" in done.stderr

@@ -525,6 +525,13 @@ static onq_code tell_import(run *r, onq_error *err) {
     if (r->config.import == NULL)
         return ONQ_OK;
     OQ_TRY(oq_file_check(&r->import.file.file, err));
+    oq_str first = {0};
+    const size_t unused = oq_nb_import_unused(&r->import, &first);
+    if (unused > 0)
+        oq_warn(job->env,
+                "--weights: no initializer takes %zu tensor%s of the file, the first is '%.*s': "
+                "what the model has in %s place stays (--weights_map names initializers)",
+                unused, OQ_NOUN_S(unused), OQ_STR(first), unused == 1 ? "its" : "their");
     oq_buf_addf(&job->text,
                 "weights: %zu initializers from the file, %zu of them in its blocks, %zu quantized "
                 "anew%s\n",
@@ -534,6 +541,7 @@ static onq_code tell_import(run *r, onq_error *err) {
     oq_jw_uint(&job->json, "taken", r->import.n_taken);
     oq_jw_uint(&job->json, "exact", r->import.n_exact);
     oq_jw_uint(&job->json, "anew", r->import.n_anew);
+    oq_jw_uint(&job->json, "unused", unused);
     oq_jw_end_object(&job->json);
     return ONQ_OK;
 }

@@ -26,8 +26,13 @@ typedef enum oq_gguf_type {
     OQ_GGUF_F16 = 1,
     OQ_GGUF_Q4_0 = 2,  /* 32: a scale, integers of 4 bits less 8 */
     OQ_GGUF_Q4_1 = 3,  /* 32: a scale, a minimum, integers of 4 bits */
+    OQ_GGUF_Q5_0 = 6,  /* 32: a scale, integers of 5 bits less 16 */
+    OQ_GGUF_Q5_1 = 7,  /* 32: a scale, a minimum, integers of 5 bits */
     OQ_GGUF_Q8_0 = 8,  /* 32: a scale, integers of 8 bits */
+    OQ_GGUF_Q2_K = 10, /* 256: sixteen blocks of 16 with scales and minima of 4 bits */
+    OQ_GGUF_Q3_K = 11, /* 256: sixteen blocks of 16 with scales of 6 bits */
     OQ_GGUF_Q4_K = 12, /* 256: eight blocks of 32 with scales and minima of 6 bits */
+    OQ_GGUF_Q5_K = 13, /* 256: the same with integers of 5 bits */
     OQ_GGUF_Q6_K = 14, /* 256: sixteen blocks of 16 with scales of 8 bits */
     OQ_GGUF_BF16 = 30
 } oq_gguf_type;
@@ -71,7 +76,7 @@ const oq_gguf_fact *oq_gguf_fact_of(const oq_gguf *g, oq_str key);
 onq_code oq_gguf_check_type(const oq_gguf_tensor *t, onq_error *err);
 /* Numbers of the tensor as floats, from any place on. Its type is known. */
 void oq_gguf_read(const oq_gguf_tensor *t, uint64_t from, uint64_t n, float *out);
-/* The integers, scale and minimum of block i of Q4_0, Q4_1 or Q8_0: values are scale x q + minimum,
- * q from 0 to 15 or 255. */
+/* The integers, scale and minimum of block i, of 32 numbers, of Q4_0, Q4_1, Q4_K or Q8_0: values are
+ * scale x q + minimum, q from 0 to 15 or 255. Where the scale is 0 all q are 0. */
 void oq_gguf_block(const oq_gguf_tensor *t, uint64_t i, uint8_t q[32], float *scale,
                    float *minimum);

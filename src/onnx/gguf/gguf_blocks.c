@@ -47,6 +47,24 @@ static void read_q4_1(const uint8_t *b, float *out) {
     }
 }
 
+/* The fifth bit of each of 32 numbers. */
+static float five_bits(const uint8_t *high, const uint8_t *low, size_t i) {
+    const unsigned q = i < 16 ? low[i] & 15u : low[i - 16] >> 4;
+    return (float)(q | (high[i / 8] >> i % 8 & 1u) << 4);
+}
+
+static void read_q5_0(const uint8_t *b, float *out) {
+    const float d = half_at(b);
+    for (size_t i = 0; i < 32; i++)
+        out[i] = d * (five_bits(b + 2, b + 6, i) - 16);
+}
+
+static void read_q5_1(const uint8_t *b, float *out) {
+    const float d = half_at(b), m = half_at(b + 2);
+    for (size_t i = 0; i < 32; i++)
+        out[i] = d * five_bits(b + 4, b + 8, i) + m;
+}
+
 static void read_q8_0(const uint8_t *b, float *out) {
     const float d = half_at(b);
     for (size_t i = 0; i < 32; i++)
@@ -74,6 +92,48 @@ static void read_q4_k(const uint8_t *b, float *out) {
     }
 }
 
+/* As Q4_K; 32 bytes before the others have the fifth bits, one for each of the eight blocks. */
+static void read_q5_k(const uint8_t *b, float *out) {
+    const float d = half_at(b), m = half_at(b + 2);
+    for (size_t i = 0; i < 8; i++) {
+        const uint8_t *q = b + 48 + i / 2 * 32;
+        float scale, minimum;
+        scale_of(b + 4, i, &scale, &minimum);
+        const float by = d * scale, less = m * minimum;
+        for (size_t k = 0; k < 32; k++) {
+            const unsigned low = i % 2 == 0 ? q[k] & 15u : q[k] >> 4;
+            out[i * 32 + k] = by * (float)(low | (b[16 + k] >> i & 1u) << 4) - less;
+        }
+    }
+}
+
+/* Numbers of 2 bits: the k-th of 256 lies in 64 bytes like this, here and in Q3_K. */
+static unsigned two_bits(const uint8_t *q, size_t k) {
+    return q[k / 128 * 32 + k % 32] >> (k % 128 / 32 * 2) & 3u;
+}
+
+static void read_q2_k(const uint8_t *b, float *out) {
+    const float d = half_at(b + 80), m = half_at(b + 82);
+    for (size_t k = 0; k < 256; k++) {
+        const uint8_t s = b[k / 16];
+        out[k] = d * (float)(s & 15) * (float)two_bits(b + 16, k) - m * (float)(s >> 4);
+    }
+}
+
+/* 32 bytes with the third bits, 64 with the others, 12 with the scales: low halves, then the two
+ * high bits. */
+static void read_q3_k(const uint8_t *b, float *out) {
+    const uint8_t *s = b + 96;
+    const float d = half_at(b + 108);
+    for (size_t k = 0; k < 256; k++) {
+        const size_t i = k / 16;
+        const unsigned low = i < 8 ? s[i] & 15u : s[i - 8] >> 4;
+        const int scale = (int)(low | (s[8 + i % 4] >> (i / 4 * 2) & 3u) << 4) - 32;
+        const int q = (int)(two_bits(b + 32, k) | (b[k % 32] >> (k / 32) & 1u) << 2) - 4;
+        out[k] = d * (float)scale * (float)q;
+    }
+}
+
 /* 128 bytes with the low 4 bits, 64 with the high 2, 16 scales. */
 static void read_q6_k(const uint8_t *b, float *out) {
     const float d = half_at(b + 208);
@@ -90,7 +150,10 @@ static const oq_gguf_kind kinds[] = {
     {OQ_GGUF_F32, "F32", 1, 4, read_f32},        {OQ_GGUF_F16, "F16", 1, 2, read_f16},
     {OQ_GGUF_BF16, "BF16", 1, 2, read_bf16},     {OQ_GGUF_Q4_0, "Q4_0", 32, 18, read_q4_0},
     {OQ_GGUF_Q4_1, "Q4_1", 32, 20, read_q4_1},   {OQ_GGUF_Q8_0, "Q8_0", 32, 34, read_q8_0},
-    {OQ_GGUF_Q4_K, "Q4_K", 256, 144, read_q4_k}, {OQ_GGUF_Q6_K, "Q6_K", 256, 210, read_q6_k},
+    {OQ_GGUF_Q5_0, "Q5_0", 32, 22, read_q5_0},   {OQ_GGUF_Q5_1, "Q5_1", 32, 24, read_q5_1},
+    {OQ_GGUF_Q2_K, "Q2_K", 256, 84, read_q2_k},  {OQ_GGUF_Q3_K, "Q3_K", 256, 110, read_q3_k},
+    {OQ_GGUF_Q4_K, "Q4_K", 256, 144, read_q4_k}, {OQ_GGUF_Q5_K, "Q5_K", 256, 176, read_q5_k},
+    {OQ_GGUF_Q6_K, "Q6_K", 256, 210, read_q6_k},
 };
 
 const oq_gguf_kind *oq_gguf_kind_of(uint32_t type) {
@@ -104,8 +167,8 @@ onq_code oq_gguf_check_type(const oq_gguf_tensor *t, onq_error *err) {
     return oq_gguf_kind_of(t->type) != NULL
                ? ONQ_OK
                : oq_fail(err, ONQ_E_UNSUPPORTED,
-                         "tensor '%.*s' has type %u (F32, F16, BF16, Q4_0, Q4_1, Q8_0, Q4_K and "
-                         "Q6_K can be read)",
+                         "tensor '%.*s' has type %u (F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0 "
+                         "and Q2_K to Q6_K can be read)",
                          OQ_STR(t->name), t->type);
 }
 
@@ -123,10 +186,22 @@ void oq_gguf_read(const oq_gguf_tensor *t, uint64_t from, uint64_t n, float *out
     }
 }
 
-void oq_gguf_block(const oq_gguf_tensor *t, uint64_t i, uint8_t q[32], float *scale,
-                   float *minimum) {
+/* Block i of 32 of Q4_K, eight to a block of the file. */
+static void block_of_q4_k(const oq_gguf_tensor *t, uint64_t i, uint8_t q[32], float *scale,
+                          float *minimum) {
+    const uint8_t *b = t->data + i / 8 * 144, *from = b + 16 + i % 8 / 2 * 32;
+    float by, less;
+    scale_of(b + 4, i % 8, &by, &less);
+    *scale = half_at(b) * by;
+    *minimum = -(half_at(b + 2) * less);
+    for (size_t j = 0; j < 32; j++)
+        q[j] = i % 2 == 0 ? from[j] & 15 : from[j] >> 4;
+}
+
+static void block_of_32(const oq_gguf_tensor *t, uint64_t i, uint8_t q[32], float *scale,
+                        float *minimum) {
     const oq_gguf_kind *k = oq_gguf_kind_of(t->type);
-    assert(k != NULL && k->block == 32 && i < t->count / 32);
+    assert(k != NULL && k->block == 32);
     const uint8_t *b = t->data + i * k->bytes;
     *scale = half_at(b);
     *minimum = t->type == OQ_GGUF_Q4_1   ? half_at(b + 2)
@@ -138,4 +213,15 @@ void oq_gguf_block(const oq_gguf_tensor *t, uint64_t i, uint8_t q[32], float *sc
         q[j] = bytes ? (uint8_t)(from[j] ^ 128u) : from[j] & 15;
         q[16 + j] = bytes ? (uint8_t)(from[16 + j] ^ 128u) : from[j] >> 4;
     }
+}
+
+void oq_gguf_block(const oq_gguf_tensor *t, uint64_t i, uint8_t q[32], float *scale,
+                   float *minimum) {
+    assert(i < t->count / 32);
+    if (t->type == OQ_GGUF_Q4_K)
+        block_of_q4_k(t, i, q, scale, minimum);
+    else
+        block_of_32(t, i, q, scale, minimum);
+    if (*scale == 0.0f)
+        memset(q, 0, 32);
 }

@@ -24,16 +24,21 @@ static const struct {
     {"up_proj", "ffn_up", true, false, NULL},
     {"down_proj", "ffn_down", true, false, NULL},
     {"input_layernorm", "attn_norm", true, false, NULL},
+    {"q_norm", "attn_q_norm", true, false, NULL},
+    {"k_norm", "attn_k_norm", true, false, NULL},
+    /* A norm of its own in models that have four of them in a layer, else that of the next part. */
+    {"post_attention_layernorm", "post_attention_norm", true, false, NULL},
     {"post_attention_layernorm", "ffn_norm", true, false, NULL},
+    {"pre_feedforward_layernorm", "ffn_norm", true, false, NULL},
+    {"post_feedforward_layernorm", "post_ffw_norm", true, false, NULL},
     {"embed_tokens", "token_embd", false, false, NULL},
     {"lm_head", "output", false, false, NULL},
     {"final_norm", "output_norm", false, false, NULL},
     {"model.norm", "output_norm", false, false, NULL},
 };
 
-/* The row of the table for that name; OQ_COUNT(words) when there is none. */
-static size_t row_of(oq_str name) {
-    size_t i = 0;
+/* The first row from `i` on for that name; OQ_COUNT(words) when there is none. */
+static size_t row_from(size_t i, oq_str name) {
     while (i < OQ_COUNT(words) && !oq_str_contains(name, oq_str_of(words[i].word)))
         i++;
     return i;
@@ -48,23 +53,46 @@ static uint64_t number_of(const oq_gguf *g, oq_arena *a, const char *what) {
     return f != NULL && f->number >= 1 && f->number <= 65536 ? (uint64_t)f->number : 0;
 }
 
-/* Only files of this family have rows in llama.cpp's order. */
-static bool rotates(const oq_gguf *g) {
+static bool is_of(const oq_gguf *g, const char *const *families, size_t n) {
     const oq_gguf_fact *kind = oq_gguf_fact_of(g, OQ_S("general.architecture"));
-    return kind != NULL && kind->is_text && oq_str_is(kind->text, "llama");
+    for (size_t i = 0; i < n && kind != NULL && kind->is_text; i++)
+        if (oq_str_is(kind->text, families[i]))
+            return true;
+    return false;
+}
+
+/* Only files of these families have rows in llama.cpp's order. */
+static bool rotates(const oq_gguf *g) {
+    static const char *const families[] = {"llama", "granite", "granitemoe", "smollm3", "arcee"};
+    return is_of(g, families, OQ_COUNT(families));
+}
+
+/* Files of these families have 1 more than the gains of their norms; a graph may add the 1. */
+static bool has_gains_above(const oq_gguf *g) {
+    static const char *const families[] = {"gemma", "gemma2", "gemma3"};
+    return is_of(g, families, OQ_COUNT(families));
 }
 
 /* The tensor for a name by the table, or NULL. */
 static const oq_gguf_tensor *by_table(const oq_nb_import *im, oq_str name, uint64_t *heads) {
-    const size_t row = row_of(name);
     const int64_t layer = oq_nb_layer_of(name, name);
+    const char *part = oq_str_contains(name, OQ_S("bias")) ? "bias" : "weight";
+    const oq_gguf_tensor *t = NULL;
+    size_t row = row_from(0, name), next = row;
+    for (; t == NULL && next < OQ_COUNT(words); next = row_from(row + 1, name)) {
+        row = next;
+        if (words[row].in_layer != (layer >= 0))
+            continue;
+        const oq_str wanted = layer >= 0
+                                  ? oq_str_format(im->arena, "blk.%lld.%s.%s", (long long)layer,
+                                                  words[row].tensor, part)
+                                  : oq_str_format(im->arena, "%s.%s", words[row].tensor, part);
+        t = wanted.p != NULL ? oq_gguf_find(&im->file, wanted) : NULL;
+    }
     if (row == OQ_COUNT(words) || words[row].in_layer != (layer >= 0))
         return NULL;
-    const oq_str wanted = layer >= 0 ? oq_str_format(im->arena, "blk.%lld.%s.weight",
-                                                     (long long)layer, words[row].tensor)
-                                     : oq_str_format(im->arena, "%s.weight", words[row].tensor);
-    const oq_gguf_tensor *t = wanted.p != NULL ? oq_gguf_find(&im->file, wanted) : NULL;
-    if (t == NULL && strcmp(words[row].tensor, "output") == 0) /* tied */
+    if (t == NULL && strcmp(part, "weight") == 0 &&
+        strcmp(words[row].tensor, "output") == 0) /* tied */
         t = oq_gguf_find(&im->file, OQ_S("token_embd.weight"));
     *heads = words[row].rotates && rotates(&im->file)
                  ? number_of(&im->file, im->arena, words[row].heads)
@@ -95,7 +123,7 @@ static onq_code make_values(const oq_producer *self, uint8_t *out, onq_error *er
             oq_nb_source_read(s, row, k, n, part);
             for (uint64_t i = 0; i < n; i++) {
                 const uint64_t to = s->turned ? (k + i) * s->rows + row : row * s->k + k + i;
-                if (!oq_nb_put_real(s->real, out, to, (double)part[i]))
+                if (!oq_nb_put_real(s->real, out, to, (double)(part[i] - s->less)))
                     return oq_fail(err, ONQ_E_INVALID,
                                    "tensor '%.*s' of the file holds what '%.*s' cannot",
                                    OQ_STR(s->tensor->name), OQ_STR(s->name));
@@ -113,12 +141,13 @@ static bool fits(const oq_tensor *t, bool is_product, oq_nb_source *s) {
     const oq_gguf_tensor *from = s->tensor;
     if (from->rank > 2 || from->rank == 0 || t->dims.n == 0 || t->dims.n > 2)
         return false;
-    s->k = from->dims[0];
-    s->rows = from->rank == 2 ? from->dims[1] : 1;
+    const bool bias = from->rank == 1 && s->heads != 0; /* its numbers are put back as rows are */
+    s->k = bias ? 1 : from->dims[0];
+    s->rows = bias ? from->dims[0] : from->rank == 2 ? from->dims[1] : 1;
     if (s->k == 0 || s->rows == 0 || (s->heads != 0 && s->rows % (2 * s->heads) != 0))
         return false;
     if (t->dims.n == 1)
-        return s->rows == 1 && (uint64_t)t->dims.v[0] == s->k;
+        return (s->rows == 1 || bias) && (uint64_t)t->dims.v[0] == s->k * s->rows;
     const uint64_t a = (uint64_t)t->dims.v[0], b = (uint64_t)t->dims.v[1];
     s->turned = is_product && a == s->k && b == s->rows;
     return s->turned || (a == s->rows && b == s->k);
@@ -136,10 +165,15 @@ static onq_code take(oq_nb_import *im, oq_model *m, oq_tensor *t, const oq_gguf_
                      uint64_t heads, onq_error *err) {
     const oq_node *reader = reader_of(m->proto->graph, t->name);
     const bool product = reader != NULL && oq_str_is(reader->op_type, "MatMul");
+    const bool gain = t->dims.n == 1 && reader != NULL && oq_str_is(reader->op_type, "Add") &&
+                      oq_str_contains(from->name, OQ_S("norm.weight"));
     oq_nb_source *s = OQ_NEW(im->arena, oq_nb_source);
     OQ_TRY_ALLOC(s != NULL, err);
-    *s = (oq_nb_source){
-        .tensor = from, .heads = heads, .real = (oq_dtype)t->data_type.v, .name = t->name};
+    *s = (oq_nb_source){.tensor = from,
+                        .heads = heads,
+                        .less = gain && has_gains_above(&im->file) ? 1.0f : 0.0f,
+                        .real = (oq_dtype)t->data_type.v,
+                        .name = t->name};
     OQ_TRY(oq_gguf_check_type(from, err));
     uint64_t bytes = 0;
     OQ_TRY(oq_tensor_bytes(t, &bytes, err));
@@ -152,6 +186,7 @@ static onq_code take(oq_nb_import *im, oq_model *m, oq_tensor *t, const oq_gguf_
         oq_map_put(&im->map, t->name, (uint32_t)im->all.n) && OQ_PUSH(im->arena, &im->all, s), err);
     oq_tensor_set_producer(t, &s->producer);
     im->n_taken++;
+    OQ_TRY_ALLOC(oq_map_find_or_put(&im->used, from->name, 0) != OQ_MAP_NONE, err);
     return ONQ_OK;
 }
 
@@ -200,6 +235,7 @@ onq_code oq_nb_import_open(oq_nb_import *im, oq_model *m, const char *path, cons
     oq_file file;
     im->arena = &m->arena;
     oq_map_init(&im->map, im->arena);
+    oq_map_init(&im->used, im->arena);
     OQ_TRY(oq_file_open(&file, &m->env->alloc, path, err));
     OQ_TRY(oq_gguf_open(&im->file, &m->env->alloc, &file, err));
     if (names != NULL)
@@ -215,6 +251,14 @@ onq_code oq_nb_import_open(oq_nb_import *im, oq_model *m, const char *path, cons
         rc = oq_error_in(err, rc, "%s", path);
     json_decref(root);
     return rc;
+}
+
+size_t oq_nb_import_unused(const oq_nb_import *im, oq_str *first) {
+    size_t n = 0;
+    for (size_t i = 0; i < im->file.tensors.n; i++)
+        if (!oq_map_has(&im->used, im->file.tensors.v[i].name) && n++ == 0)
+            *first = im->file.tensors.v[i].name;
+    return n;
 }
 
 void oq_nb_import_close(oq_nb_import *im) {
@@ -275,6 +319,7 @@ const oq_nb_method *oq_nb_import_method(const oq_nb_source *s, unsigned *bits) {
     case OQ_GGUF_Q8_0:
         return &as_is[0];
     case OQ_GGUF_Q4_1:
+    case OQ_GGUF_Q4_K:
         return &as_is[1];
     default:
         return NULL;

@@ -2,13 +2,14 @@
  * nb_import.h — weights of a GGUF file for the graph of an ONNX model (--weights).
  *
  * Each float initializer of the main graph gets the values of the tensor that the file has for it,
- * by a table of names for models like Llama, or by a map. Blocks of Q4_0, Q4_1 and Q8_0 become
- * blocks of MatMulNBits as they are; what has another type is dequantized, and quantized anew by
+ * by a table of names for models like Llama, or by a map. Blocks of Q4_0, Q4_1, Q4_K and Q8_0
+ * become blocks of MatMulNBits as they are; what has another type is dequantized, and quantized anew by
  * the method that is asked for.
  *
  * llama.cpp keeps the rows of the query and key projections in the order of its own rotary
  * embedding: (0, half), (1, half + 1) ... of each head. They are put back into the order of the
- * export.
+ * export. Gemma's norms have 1 more there than in its checkpoints: where the graph adds the 1, it
+ * is taken off.
  */
 #pragma once
 
@@ -21,6 +22,7 @@ typedef struct oq_nb_source {
     uint64_t k, rows;
     uint64_t heads; /* of rows in llama.cpp's order; 0: they are in their own */
     bool turned;    /* the initializer has them as columns */
+    float less;     /* is taken from every number */
     oq_dtype real;
     oq_producer producer;
     oq_str name; /* of the initializer */
@@ -30,8 +32,9 @@ typedef struct oq_nb_import {
     oq_gguf file;
     oq_arena *arena;
     OQ_VEC(oq_nb_source *) all;
-    oq_map map; /* name of an initializer -> index */
-    bool exact; /* blocks stay as they are where that is possible */
+    oq_map map;  /* name of an initializer -> index */
+    oq_map used; /* names of tensors of the file that an initializer has */
+    bool exact;  /* blocks stay as they are where that is possible */
     /* counts of tensors: */
     size_t n_taken, n_exact, n_anew;
 } oq_nb_import;
@@ -41,6 +44,8 @@ typedef struct oq_nb_import {
 onq_code oq_nb_import_open(oq_nb_import *im, oq_model *m, const char *path, const char *names,
                            onq_error *err);
 void oq_nb_import_close(oq_nb_import *im);
+/* How many tensors of the file no initializer has, and the first of them. */
+size_t oq_nb_import_unused(const oq_nb_import *im, oq_str *first);
 /* Where an initializer comes from, or NULL. */
 const oq_nb_source *oq_nb_import_find(const oq_nb_import *im, oq_str initializer);
 /* The method that keeps the blocks of the tensor, with its bits; NULL: there is none. */
