@@ -116,7 +116,7 @@ static const onq_option_info nbits_rows[] = {
             "bits."),
     OQ_PATH(
         "weights", 0, "", "FILE",
-        "GGUF file whose weights replace those of the model. Blocks of Q4_0, Q4_1 and Q8_0 stay "
+        "GGUF file whose weights replace those of the model. Blocks of Q4_0, Q4_1, Q4_K and Q8_0 stay "
         "as they are, unless --bits, --block_size, --quant_method or --target_bits is given; "
         "other types are quantized anew."),
     OQ_PATH("weights_map", 0, "", "FILE",
