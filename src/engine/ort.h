@@ -31,3 +31,6 @@ onq_code oq_ort_list(oq_arena *arena, const char *path, oq_strs *out, onq_error 
  * cannot be read. The second: what this program is for. */
 const char *oq_library_machine(const char *path);
 const char *oq_library_here(void);
+/* Whether a library of Linux is as long as it says. The loader maps one that was cut short, and this
+ * process would be ended by a signal. True for what cannot be read or is no such library. */
+bool oq_library_is_whole(const char *path);

@@ -70,6 +70,11 @@ static onq_code find_in_folder(search *s, const char *folder, const char **out, 
 
 static onq_code open_library(search *s, const char *path, onq_error *err) {
     char why[512];
+    if (!oq_library_is_whole(path))
+        return oq_fail(err, ONQ_E_RUNTIME,
+                       "ONNX Runtime '%s' cannot be loaded: it is damaged: the file ends before "
+                       "the library does",
+                       path);
     s->handle = oq_os_library(path, why, sizeof why);
     if (s->handle == NULL) {
         const char *machine = oq_library_machine(path);

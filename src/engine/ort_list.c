@@ -118,9 +118,10 @@ const char *oq_library_machine(const char *path) {
     const char *found = "";
     if (h == OQ_NO_HANDLE)
         return NULL;
-    if (oq_os_read_at(h, head, sizeof head, 0) < 0)
+    const int64_t n = oq_os_read_at(h, head, sizeof head, 0);
+    if (n < 0)
         found = NULL;
-    else if (memcmp(head, "\177ELF", 4) == 0)
+    else if (n >= 20 && memcmp(head, "\177ELF", 4) == 0)
         found = elf_machine(head);
     else if (memcmp(head, "MZ", 2) == 0)
         found = dll_machine(h, head);
@@ -130,4 +131,44 @@ const char *oq_library_machine(const char *path) {
         found = "macOS";
     oq_os_close(h);
     return found;
+}
+
+/* ---- whether all of it is there ---- */
+
+/* What an ELF file of 64 bits says of the parts that the loader maps. */
+typedef struct elf_parts {
+    uint64_t at;   /* of the table of parts */
+    uint16_t size; /* of a row of it */
+    uint16_t n;
+} elf_parts;
+
+static bool part_is_whole(oq_handle h, uint64_t at, uint64_t size) {
+    enum { MAPPED = 1 };
+    struct {
+        uint32_t kind, flags;
+        uint64_t at, address, unused, n;
+    } part;
+    uint64_t end = 0;
+    return oq_os_read_at(h, &part, sizeof part, at) == sizeof part &&
+           (part.kind != MAPPED || (oq_add(part.at, part.n, &end) && end <= size));
+}
+
+bool oq_library_is_whole(const char *path) {
+    unsigned char head[64];
+    oq_file_info info;
+    elf_parts parts;
+    bool whole = true;
+    const oq_handle h = oq_os_open(path);
+    if (h == OQ_NO_HANDLE)
+        return true;
+    if (oq_os_info(h, &info) && oq_os_read_at(h, head, sizeof head, 0) == sizeof head &&
+        memcmp(head, "\177ELF\2", 5) == 0) {
+        memcpy(&parts.at, head + 32, sizeof parts.at);
+        memcpy(&parts.size, head + 54, sizeof parts.size);
+        memcpy(&parts.n, head + 56, sizeof parts.n);
+        for (uint16_t i = 0; i < parts.n && whole; i++)
+            whole = part_is_whole(h, parts.at + (uint64_t)i * parts.size, info.size);
+    }
+    oq_os_close(h);
+    return whole;
 }

@@ -63,6 +63,9 @@ dll() { # FILE MACHINE: as the head of a DLL names it
 dll windows.dll '\0144\0206'
 dll windows_arm.dll '\0144\0252'
 printf 'MZ and nothing else' >cut.dll
+head -c 4096 none.so >cut.so
+head -c 64 none.so >head.so
+printf '\177ELF' >four.so
 printf '\317\372\355\376\014\0\0\001' >mac.dylib
 mkdir empty
 refused() { # LIBRARY PATTERN [COMMAND]
@@ -84,6 +87,9 @@ refused ./new.so 'is too new: onq knows the functions of 1\.x'
 refused ./none.so 'is not ONNX Runtime: it has no OrtGetApiBase'
 refused ./arm.so 'it is a library for [a-z0-9-]*, and this onq is for '
 refused ./text.so 'it is not a library'
+refused ./four.so 'it is not a library'
+refused ./head.so 'it is damaged: the file ends before the library does'
+refused ./cut.so 'it is damaged: the file ends before the library does'
 refused ./windows.dll 'it is a library for Windows, and this onq is for '
 refused ./windows_arm.dll 'it is a library for Windows on Arm, and this onq is for '
 refused ./cut.dll 'it is not a library'
@@ -104,6 +110,8 @@ has out ' good '
 has out 'was ended by signal 6\|ended with status'
 has out 'is too old'
 has out '^1 of 3 runtimes'
+FAKE=crash status 1 verify q.onnx --data "$here" --onnxruntime ./fake.so
+has err "^onq: error: ONNX Runtime '.*fake\.so': .*was ended by signal 11\|fake\.so.*ended with status"
 mkdir -p wheel/onnxruntime/capi
 cp "$real" wheel/onnxruntime/capi/
 status 0 verify q.onnx --data "$here" --onnxruntime wheel

@@ -86,8 +86,11 @@ static onq_code try_runtime(verifying *v, const char *library, onq_error *err) {
     if (rc == ONQ_E_UNSUPPORTED && !alone)
         rc = here(v, library, &row, &why);
     if (rc == ONQ_E_RUNTIME || rc == ONQ_E_LIMIT) {
-        if (v->first.text[0] == '\0')
+        if (v->first.text[0] == '\0') {
             v->first = why;
+            if (library != NULL && strstr(why.text, oq_path_last(library)) == NULL)
+                oq_error_in(&v->first, rc, "ONNX Runtime '%s'", library); /* it ended a process */
+        }
         return add_failure(v, library != NULL ? library : "", &why, err);
     }
     if (rc != ONQ_OK)
