@@ -47,6 +47,8 @@ nbits --bits 4 --quant_method hqq
 nbits --bits 8
 nbits --bits 8 --symmetric false
 nbits --bits 2
+nbits --bits 2 --form packed
+nbits --bits 3 --symmetric false
 convert
 END
 }

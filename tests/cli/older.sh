@@ -50,7 +50,10 @@ onq "${nbits[@]}" 8 -o n8_for.onnx --for_runtime 1.21 >out
 good n8_for.onnx
 onq "${nbits[@]}" 4 -o n4_for.onnx --for_runtime 1.21 >/dev/null
 good n4_for.onnx
-# ---- 2 bits have no form there: refused by the node and the reason
+# ---- MatMulNBits of 2 bits has no other form there: refused by the node and the reason, with what runs instead
 ! onq "${nbits[@]}" 2 -o n2.onnx --for_runtime 1.21 >out 2>err || fail "2 bits: $(cat out)"
 grep -q "^onq: error: .*node '.*' (MatMulNBits): ONNX Runtime 1.21 cannot run MatMulNBits of 2 bits" err || fail "$(cat err)"
 [ ! -e n2.onnx ] || fail "a result was written"
+grep -q 'what `onq nbits --form packed` writes runs in every version' err || fail "$(cat err)"
+onq "${nbits[@]}" 2 -o n2.onnx --form packed --for_runtime 1.21 >/dev/null
+good n2.onnx

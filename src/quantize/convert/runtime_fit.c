@@ -188,10 +188,12 @@ static onq_code refuse(const obstacle *o, onq_error *err) {
                        "at most",
                        OQ_STR(oq_node_label(n)), OQ_STR(n->op_type), (long long)o->needs_opset,
                        o->runtime->minor, (long long)o->runtime->opset);
-    char later[48] = "";
+    char later[128] = "";
     const oq_runtime *since = oq_runtime_since(o->form);
+    const bool two = o->form >= OQ_CAN_nbits2 && o->form <= OQ_CAN_nbits2_float_level4;
     if (since != NULL)
-        snprintf(later, sizeof later, " (1.%u and later can)", since->minor);
+        snprintf(later, sizeof later, " (1.%u and later can%s)", since->minor,
+                 two ? "; what `onq nbits --form packed` writes runs in every version" : "");
     return oq_fail(err, ONQ_E_UNSUPPORTED, "node '%.*s' (%.*s): ONNX Runtime 1.%u cannot run %s%s",
                    OQ_STR(oq_node_label(n)), OQ_STR(n->op_type), o->runtime->minor,
                    oq_runtime_about(o->form), later);

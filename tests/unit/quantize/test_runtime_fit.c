@@ -77,7 +77,7 @@ static void forms(void **state) {
                 {8, false, "1.31", "MatMulNBits", NULL},
                 {4, true, "1.19", "MatMulNBits", NULL},
                 {8, true, "1.20", NULL, "float zero points"},
-                {2, false, "1.20", NULL, "MatMulNBits of 2 bits symmetric (1.24 and later can)"},
+                {2, false, "1.20", NULL, "MatMulNBits of 2 bits symmetric (1.24 and later can; what"},
                 {2, false, "1.31", "MatMulNBits", NULL}};
     for (size_t i = 0; i < OQ_COUNT(rows); i++) {
         bm b;
