@@ -41,8 +41,14 @@ void *oq_os_library(const char *path, char *why, size_t cap) {
     if (ok)
         library = LoadLibraryExW(
             whole, NULL, LOAD_LIBRARY_SEARCH_DLL_LOAD_DIR | LOAD_LIBRARY_SEARCH_DEFAULT_DIRS);
-    if (library == NULL && cap > 0)
-        reason_of(ok ? GetLastError() : ERROR_FILENAME_EXCED_RANGE, why, cap);
+    const DWORD failed = ok ? GetLastError() : ERROR_FILENAME_EXCED_RANGE;
+    if (library == NULL && cap > 0 && failed == ERROR_MOD_NOT_FOUND)
+        snprintf(why, cap, "%s",
+                 GetFileAttributesW(whole) == INVALID_FILE_ATTRIBUTES
+                     ? "there is no such file"
+                     : "a library that it needs was not found");
+    else if (library == NULL && cap > 0)
+        reason_of(failed, why, cap);
     free(wide);
     return (void *)library;
 }
