@@ -30,10 +30,10 @@ server=$(command -v wineserver64 wineserver /usr/lib/wine/wineserver64 /usr/lib/
 stop_wine() { [ -z "$server" ] || "$server" -k >/dev/null 2>&1; }
 start_wine() {
     stop_wine
-    {
-        [ -z "$server" ] || "$server" -p
-        WINEDEBUG=-all WINEDLLOVERRIDES="mscoree,mshtml=" timeout 300 "${WINE:-/usr/lib/wine/wine64}" build/windows/onq.exe --version
-    } </dev/null >/dev/null 2>&1
+    mkdir -p "$WINEPREFIX" # or the server does not start, and every program waits until one of its own has
+    [ -z "$server" ] || "$server" -p </dev/null >/dev/null 2>&1 || echo "check-windows: $server does not start: all will take long"
+    WINEDEBUG=-all WINEDLLOVERRIDES="mscoree,mshtml=" timeout 300 "${WINE:-/usr/lib/wine/wine64}" build/windows/onq.exe --version \
+        </dev/null >/dev/null 2>&1
     timeout 60 "$theirs" --version >"$work/version" 2>&1 ||
         { cat "$work/version"; echo "check-windows: wine cannot run it"; exit 1; }
 }
@@ -225,6 +225,10 @@ part_runtimes() {
     x86_64-w64-mingw32-gcc -shared '-DVERSION="1.17.3"' -o old.dll "$root/tests/cli/verify_fake.c"
     x86_64-w64-mingw32-gcc -shared '-DVERSION="2.0.0"' -o new.dll "$root/tests/cli/verify_fake.c"
     echo 'int nothing;' | x86_64-w64-mingw32-gcc -shared -o none.dll -x c -
+    echo 'int needed(void) { return 1; }' | x86_64-w64-mingw32-gcc -shared -o gone.dll -x c - -Wl,--out-implib,gone.a
+    echo 'int needed(void); int needs(void) { return needed(); }' >needs.c
+    x86_64-w64-mingw32-gcc -shared -o needs.dll needs.c gone.a
+    rm gone.dll
     cp old.dll arm.dll
     # The machine is after the four letters PE, whose place is at 60: 0xaa64 is 64-bit Arm.
     printf '\x64\xaa' | dd of=arm.dll bs=1 seek=$(($(od -An -tu4 -j60 -N4 old.dll) + 4)) conv=notrunc status=none
@@ -243,7 +247,8 @@ arm.dll|it is a library for Windows on Arm, and this onq is for Windows
 cut.dll|it is damaged
 text.dll|it is not a library
 linux.dll|it is a library for Linux
-not_a.dll|cannot be loaded
+needs.dll|a library that it needs was not found
+not_a.dll|there is no such file
 END
 }
 
