@@ -72,13 +72,14 @@ static void forms(void **state) {
         int bits;
         bool real_zero;
         const char *version, *left, *refused;
-    } rows[] = {{4, false, "1.19", "MatMulNBits", NULL},
-                {8, false, "1.20", "DequantizeLinear", NULL},
-                {8, false, "1.31", "MatMulNBits", NULL},
-                {4, true, "1.19", "MatMulNBits", NULL},
-                {8, true, "1.20", NULL, "float zero points"},
-                {2, false, "1.20", NULL, "MatMulNBits of 2 bits symmetric (1.24 and later can; what"},
-                {2, false, "1.31", "MatMulNBits", NULL}};
+    } rows[] = {
+        {4, false, "1.19", "MatMulNBits", NULL},
+        {8, false, "1.20", "DequantizeLinear", NULL},
+        {8, false, "1.31", "MatMulNBits", NULL},
+        {4, true, "1.19", "MatMulNBits", NULL},
+        {8, true, "1.20", NULL, "float zero points"},
+        {2, false, "1.20", NULL, "MatMulNBits of 2 bits symmetric (1.24 and later can; what"},
+        {2, false, "1.31", "MatMulNBits", NULL}};
     for (size_t i = 0; i < OQ_COUNT(rows); i++) {
         bm b;
         oq_runtime_fitted f;
