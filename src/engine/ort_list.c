@@ -149,8 +149,10 @@ static bool part_is_whole(oq_handle h, uint64_t at, uint64_t size) {
         uint64_t at, address, unused, n;
     } part;
     uint64_t end = 0;
-    return oq_os_read_at(h, &part, sizeof part, at) == sizeof part &&
-           (part.kind != MAPPED || (oq_add(part.at, part.n, &end) && end <= size));
+    const int64_t n = oq_os_read_at(h, &part, sizeof part, at);
+    return n < 0 || /* the loader says what it cannot read */
+           (n == sizeof part &&
+            (part.kind != MAPPED || (oq_add(part.at, part.n, &end) && end <= size)));
 }
 
 bool oq_library_is_whole(const char *path) {
