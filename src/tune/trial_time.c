@@ -9,7 +9,7 @@
 #include <time.h>
 
 #define MAX_CLOCKED 8 /* samples that are timed */
-#define MIN_CLOCKED 2
+#define MIN_CLOCKED 2 /* of several shapes; else one is like the others */
 #define MAX_ROUNDS  25
 #define WARM_ROUNDS 2      /* the first runs of a session take longer */
 #define FAR_SLOWER  1.5    /* than the first: these rounds say enough */
@@ -40,11 +40,30 @@ typedef struct course {
     size_t n, first;           /* first: of those that count */
 } course;
 
+static bool same_shapes(const oq_sample *a, const oq_sample *b) {
+    bool same = a->n_inputs == b->n_inputs;
+    for (size_t i = 0; i < a->n_inputs && same; i++) {
+        const oq_datum *x = &a->inputs[i], *y = &b->inputs[i];
+        same = x->kind == y->kind && x->rank == y->rank;
+        for (size_t k = 0; same && k < x->rank; k++)
+            same = x->dims[k] == y->dims[k];
+    }
+    return same;
+}
+
+static size_t least_clocked(const oq_trials *t) {
+    for (size_t i = 1; i < t->steps.n; i++)
+        if (!same_shapes(&t->steps.v[0].sample, &t->steps.v[i].sample))
+            return MIN_CLOCKED;
+    return 1;
+}
+
 /* As many samples as have their rounds in the time that there is, by what float took for each. */
 static size_t clocked(const oq_trials *t, const oq_clocking *c) {
     const double each = t->steps.n > 0 ? t->seconds / (double)t->steps.n : 0;
+    const size_t least = least_clocked(t);
     size_t n = t->steps.n < MAX_CLOCKED ? t->steps.n : MAX_CLOCKED;
-    while (n > MIN_CLOCKED && (double)(n * OQ_CLOCK_ROUNDS) * each > c->seconds)
+    while (n > least && (double)(n * OQ_CLOCK_ROUNDS) * each > c->seconds)
         n--;
     return n;
 }

@@ -86,23 +86,45 @@ static bool has_time(const oq_tune *t) {
     return t->deadline <= 0 || oq_tune_now(t) - t->begin < FLOAT_PART * (t->deadline - t->begin);
 }
 
+/* The rewrites of the sets without set i, and with it, as far as they were made: what it does to the
+ * time. Of two sets the second is seen beside the model without any. */
+typedef struct left_out {
+    oq_candidate *without, *with;
+} left_out;
+
+static onq_code leave_each_out(oq_tune *t, unsigned sets, oq_candidate *plain, oq_candidate *all,
+                               left_out *v, onq_error *err) {
+    oq_candidate *alone = NULL; /* with one set, where there are two */
+    for (unsigned i = 0; i < OQ_COUNT(set_words); i++) {
+        const unsigned rest = sets & ~(1U << i);
+        if (!(sets & 1U << i))
+            continue;
+        v[i] = (left_out){.with = all};
+        if (rest == 0) {
+            v[i].without = plain;
+        } else if (alone != NULL) {
+            v[i] = (left_out){.without = plain, .with = alone};
+        } else if (has_time(t)) {
+            OQ_TRY(prepare(t, rest, NULL, NULL, &v[i].without, err));
+            alone = (rest & (rest - 1)) == 0 ? v[i].without : NULL;
+        }
+    }
+    return oq_tune_time(t, err);
+}
+
 /* All that apply, without those that make it slower: each is left out in turn. */
 static onq_code drop_slow_rewrites(oq_tune *t, unsigned sets, oq_candidate *plain,
                                    oq_candidate **best, onq_error *err) {
-    oq_candidate *without[OQ_COUNT(set_words)] = {NULL}, *all = NULL;
+    left_out v[OQ_COUNT(set_words)] = {{0}};
+    oq_candidate *all = NULL;
     unsigned kept = sets;
     *best = plain;
     OQ_TRY(prepare(t, sets, NULL, NULL, &all, err));
     if (all == NULL)
         return ONQ_OK;
+    OQ_TRY(leave_each_out(t, sets, plain, all, v, err));
     for (unsigned i = 0; i < OQ_COUNT(set_words); i++)
-        if ((sets & ~(1U << i)) == 0)
-            without[i] = plain;
-        else if ((sets & 1U << i) && has_time(t))
-            OQ_TRY(prepare(t, sets & ~(1U << i), NULL, NULL, &without[i], err));
-    OQ_TRY(oq_tune_time(t, err));
-    for (unsigned i = 0; i < OQ_COUNT(set_words); i++)
-        if (without[i] != NULL && (sets & 1U << i) && all->ms >= SLOWER * without[i]->ms)
+        if (v[i].without != NULL && v[i].with->ms >= SLOWER * v[i].without->ms)
             kept &= ~(1U << i);
     if (kept == 0)
         return ONQ_OK;
