@@ -126,6 +126,38 @@ static double as_loss(const oq_metric_info *m, oq_metric metric, double v) {
     return metric == OQ_METRIC_SQNR ? pow(10, -v / 10) : m->less ? v : (m->percent ? 100 : 1) - v;
 }
 
+/* Noise goes with the square of errors; how many answers they turn, with the errors. */
+static bool is_power(oq_metric m) {
+    return m == OQ_METRIC_SQNR || m == OQ_METRIC_COSINE || m == OQ_METRIC_KL ||
+           m == OQ_METRIC_PERPLEXITY_RISE;
+}
+
+static double lack_of(const oq_target *x, double v, double goal, double part) {
+    const oq_metric_info *m = oq_metric_of(x->metric);
+    const double loss = part * as_loss(m, x->metric, v), allowed = as_loss(m, x->metric, goal);
+    if (!(loss > allowed))
+        return 0;
+    return allowed > 0 ? (is_power(x->metric) ? 10 : 20) * log10(loss / allowed) : INFINITY;
+}
+
+double oq_targets_lack(const oq_targets *t, const oq_score *s, uint64_t of) {
+    double most = 0;
+    for (size_t i = 0; i < t->n; i++) {
+        const oq_target *x = &t->v[i];
+        const oq_metric_info *m = oq_metric_of(x->metric);
+        const oq_figure *f = &s->figures[x->metric];
+        const bool some = s->samples < of;
+        const double part = some && !is_power(x->metric) ? (double)s->samples / (double)of : 1;
+        if (x->metric == OQ_METRIC_METRIC || isnan(f->value))
+            continue;
+        most = fmax(most, lack_of(x, f->value, x->value, part));
+        if (!some && isfinite(f->bound))
+            most = fmax(
+                most, lack_of(x, f->bound, m->less ? x->value + m->slack : x->value - m->slack, 1));
+    }
+    return most;
+}
+
 uint64_t oq_samples_needed(const oq_targets *t, const oq_score *s) {
     double most = 0;
     for (size_t i = 0; i < t->n; i++) {

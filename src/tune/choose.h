@@ -69,6 +69,10 @@ bool oq_targets_are_lost(const oq_targets *t, const oq_scoring *some, const oq_s
 /* True if the figures miss a target by more than their bounds leave open: more samples like these
  * would not reach it. */
 bool oq_targets_are_missed(const oq_targets *t, const oq_score *s);
+/* How many dB of noise must go, at least, before the targets hold, as far as the candidate's own
+ * figures and bounds say; 0 where they hold, or say nothing. Of a score of fewer samples than `of`
+ * only what is lost already counts. */
+double oq_targets_lack(const oq_targets *t, const oq_score *s, uint64_t of);
 /* How many samples like these would let the bounds reach the targets; 0: the figures do not reach
  * them, and no number would. */
 uint64_t oq_samples_needed(const oq_targets *t, const oq_score *s);

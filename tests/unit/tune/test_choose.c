@@ -573,6 +573,40 @@ static void missed(void **state) {
     }
 }
 
+/* Noise is a power, errors of classes an amplitude; a bound has its slack. Of a part of the samples
+ * only what they lost already counts. */
+static void lack(void **state) {
+    (void)state;
+    static const struct {
+        oq_target target;
+        oq_figure figure;
+        uint64_t samples;
+        double db;
+    } rows[] = {
+        {{OQ_METRIC_SQNR, 30}, {28, 26}, 10, 3},
+        {{OQ_METRIC_SQNR, 30}, {28, 28}, 10, 2},
+        {{OQ_METRIC_SQNR, 30}, {31, 29}, 10, 0},
+        {{OQ_METRIC_SQNR, 30}, {28, 10}, 5, 2},
+        {{OQ_METRIC_KL, 0.1}, {1, 0.5}, 10, 10},
+        {{OQ_METRIC_AGREEMENT, 99}, {90, 99}, 10, 20},
+        {{OQ_METRIC_AGREEMENT, 99}, {100, 97}, 10, 6.0206},
+        {{OQ_METRIC_AGREEMENT, 99}, {80, 10}, 5, 20},
+        {{OQ_METRIC_AGREEMENT, 99}, {100, 98.5}, 10, 0},
+        {{OQ_METRIC_COSINE, 0.99}, {0.9, 0.99}, 10, 10},
+        {{OQ_METRIC_METRIC, 5}, {1, 1}, 10, 0},
+        {{OQ_METRIC_SQNR, 30}, {NAN, NAN}, 10, 0},
+        {{OQ_METRIC_SQNR, 30}, {29, -INFINITY}, 10, 1},
+    };
+    for (size_t i = 0; i < OQ_COUNT(rows); i++) {
+        oq_target one = rows[i].target;
+        const oq_targets t = {.v = &one, .n = 1};
+        oq_score s = oq_score_none();
+        s.samples = rows[i].samples;
+        s.figures[one.metric] = rows[i].figure;
+        assert_float_equal(oq_targets_lack(&t, &s, 10), rows[i].db, 1e-3);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(scores),         cmocka_unit_test(worst_output),
@@ -585,6 +619,7 @@ int main(void) {
         cmocka_unit_test(targets),        cmocka_unit_test(commands),
         cmocka_unit_test(lost),           cmocka_unit_test(neighbours),
         cmocka_unit_test(missed),         cmocka_unit_test(decoders),
+        cmocka_unit_test(lack),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
