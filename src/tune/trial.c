@@ -151,7 +151,9 @@ onq_code oq_trials_fill(oq_trials *t, oq_source *source, oq_session *flt, uint64
                             .take = keep_run,
                             .what = "float model"};
     const size_t before = t->steps.n;
+    const double began = oq_cpu_seconds();
     OQ_TRY(oq_sweep_run(&sweep, err));
+    t->cpu += oq_cpu_seconds() - began;
     OQ_TRY(count_left_out(t, source, before, err));
     t->signal = t->all.n > 0 && t->n_outputs > 0 ? signal_of(t) : NAN;
     return ONQ_OK;

@@ -46,6 +46,7 @@ typedef struct oq_trials {
     double signal;      /* mean square of that output, or of the first, before its link; NaN: it is
                          * not float */
     double seconds;     /* that float took for all */
+    double cpu;         /* seconds of the processor that reading and running them took */
     oq_decoding decoding;
 } oq_trials;
 

@@ -13,6 +13,7 @@
 #define CLOCK_PART        0.15                  /* of what float takes for all samples */
 #define FIRST_LOOK        4                     /* samples */
 #define RACE_BYTES        ((uint64_t)512 << 20) /* of models that are timed side by side */
+#define SESSIONS          2 /* that making a candidate opens, or as much for its files */
 #define SMALL_MODEL       ((uint64_t)256 << 20)
 #define USUAL             20  /* candidates of a search, for the progress */
 #define NEXT_LOOK         8   /* samples between looks at a deadline ... */
@@ -65,9 +66,11 @@ onq_code oq_tune_session(oq_tune *t, oq_model *m, unsigned n_threads, oq_session
     o.level = OQ_OPT_ALL;
     o.n_threads = n_threads;
     o.no_spinning = true;
-    const double begin = oq_tune_now(t);
+    const double begin = oq_tune_now(t), spent = oq_tune_spent(t);
     const onq_code rc = oq_session_open(t->engine, &o, out, err);
     t->opened = fmax(t->opened, oq_tune_now(t) - begin);
+    t->opening = fmax(t->opening, oq_tune_spent(t) - spent);
+    t->spending.fixed = SESSIONS * t->opening;
     return rc;
 }
 
@@ -191,18 +194,37 @@ static onq_code judge(scorer *x, const char *path, const size_t *places, size_t 
     return ONQ_OK;
 }
 
+/* What the models of a recipe cost adds up over its folds. */
+typedef struct making {
+    double seconds;
+    size_t n; /* samples that calibrated */
+} making;
+
+static onq_code make_for(oq_tune *t, const oq_recipe *r, const oq_fold *fold, making *cost,
+                         const char **path, uint64_t *size, onq_error *err) {
+    const double began = oq_tune_spent(t);
+    t->making = r;
+    t->making_began = began - cost->seconds;
+    const onq_code rc = t->make(t->ctx, r, fold, path, size, err);
+    t->making = NULL;
+    cost->seconds += oq_tune_spent(t) - began;
+    cost->n += fold->n_calibrate;
+    return rc;
+}
+
 /* A model of its own for each fold, unless samples have no part in it. */
 static onq_code score_folds(scorer *x, const oq_recipe *r, const oq_division *d, const char **first,
                             uint64_t *size, onq_error *err) {
     oq_tune *t = x->t;
     const bool calibrates = oq_recipe_calibrates(r);
+    making cost = {0};
     onq_code rc = ONQ_OK;
     for (size_t i = 0; i < d->n && rc == ONQ_OK && !x->lost; i++) {
         const oq_fold *fold = &d->folds[i];
         const char *path = *first;
         uint64_t bytes = 0;
         if (i == 0 || calibrates)
-            rc = t->make(t->ctx, r, fold, &path, &bytes, err);
+            rc = make_for(t, r, fold, &cost, &path, &bytes, err);
         if (i == 0 && rc == ONQ_OK) {
             *first = path;
             *size = bytes;
@@ -216,6 +238,9 @@ static onq_code score_folds(scorer *x, const oq_recipe *r, const oq_division *d,
             t->drop(t->ctx, path);
         }
     }
+    /* What failed says nothing of others, unless it has cost more than they were to. */
+    if (cost.n > 0 && (rc == ONQ_OK || cost.seconds > oq_spending_next(&t->spending, r, cost.n)))
+        oq_spending_add(&t->spending, r, cost.n, cost.seconds);
     return rc;
 }
 
@@ -480,6 +505,10 @@ static onq_code remember(oq_tune *t, const oq_candidate *c, onq_error *err) {
     return oq_state_put(&t->state, key, &row, err);
 }
 
+static bool is_given_up(const oq_candidate *c) {
+    return c->why_not != NULL && strcmp(c->why_not, OQ_TUNE_NO_EFFORT) == 0;
+}
+
 static onq_code find_or_measure(oq_tune *t, oq_candidate *c, onq_error *err) {
     onq_error why = ONQ_ERROR_INIT;
     const char *key = key_of(t, &c->recipe, SIZE_MAX);
@@ -489,12 +518,15 @@ static onq_code find_or_measure(oq_tune *t, oq_candidate *c, onq_error *err) {
         t->turned |= 1U << oq_recipe_way(&c->recipe);
         return recall(t, c, &row, err);
     }
+    if (!oq_tune_affords(t, &c->recipe))
+        return oq_tune_leave_out(t, c->label, err);
     const onq_code rc = measure(t, c, &why);
     OQ_TRY(keep(t, c, rc, &why, err));
+    if (is_given_up(c))
+        OQ_TRY(oq_tune_leave_out(t, c->label, err));
     *(t->stopped && rc != ONQ_OK ? &t->missed : &t->turned) |= 1U << oq_recipe_way(&c->recipe);
-    if (t->stopped) /* what had no time may have some in another run */
-        return ONQ_OK;
-    return remember(t, c, err);
+    /* What had no time, or cost too much, may have some in another run. */
+    return t->stopped || is_given_up(c) ? ONQ_OK : remember(t, c, err);
 }
 
 static void tell(const oq_tune *t, const oq_candidate *c) {
@@ -571,6 +603,8 @@ onq_code oq_tune_complete(oq_tune *t, oq_candidate *c, onq_error *err) {
     onq_error why = ONQ_ERROR_INIT;
     if (!c->partly || t->stopped)
         return ONQ_OK;
+    if (!oq_tune_affords(t, &c->recipe))
+        return ONQ_OK;
     const onq_code rc = oq_tune_score(t, &c->recipe, t->folds, &whole, &why);
     if (oq_tune_is_fatal(rc))
         return oq_error_give(err, rc, &why);
@@ -617,7 +651,8 @@ static onq_code probe_once(oq_tune *t, const oq_recipe *r, size_t n, oq_score *o
     uint64_t size = 0;
     const char *path = NULL;
     n = n < first->n_judge ? n : first->n_judge;
-    OQ_TRY(t->make(t->ctx, r, first, &path, &size, err));
+    making cost = {0};
+    OQ_TRY(make_for(t, r, first, &cost, &path, &size, err));
     oq_arena_init(&scratch, &t->env->alloc);
     size_t *places = spread(&scratch, n, first->n_judge);
     for (size_t i = 0; i < n && places != NULL; i++)

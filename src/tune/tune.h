@@ -14,6 +14,7 @@
 
 #include "quantize/cost/cost.h"
 #include "tune/choose.h"
+#include "tune/spend.h"
 #include "tune/state.h"
 #include "tune/trial.h"
 
@@ -52,6 +53,9 @@ typedef struct oq_tune {
     oq_prefer prefer;
     double begin, deadline; /* of oq_seconds; deadline 0: none */
     double opened;          /* the most seconds that opening a session took */
+    double opening;         /* the same of the processor */
+    double effort;      /* the most that it may cost, in runs of float over the samples; 0: any */
+    bool takes_nearest; /* what does not reach the targets may be taken, too */
     bool allow_static, allow_dynamic, allow_qoperator, allow_float16, allow_nbits;
     size_t max_float_units; /* SIZE_MAX: any number */
     bool inner;             /* the model has If, Loop or Scan */
@@ -73,8 +77,10 @@ typedef struct oq_tune {
     onq_code (*evaluate)(void *ctx, const char *path, double *metric, onq_error *err);
     /* Times a candidate in place of a clock, for tests; or NULL. */
     double (*clock)(void *ctx, const oq_candidate *c);
-    /* The seconds of the deadline in place of oq_seconds, for tests; or NULL. */
+    /* The seconds of the deadline in place of oq_seconds, and those of the processor, for tests; or
+     * NULL. */
     double (*now)(void *ctx);
+    double (*cpu)(void *ctx);
     void *ctx;
     oq_tune_state state; /* what earlier runs measured */
 
@@ -96,6 +102,11 @@ typedef struct oq_tune {
     unsigned missed, turned; /* ways (1 << oq_way) with a recipe that had no time; with one that had
                                 * its turn */
     size_t n_tried;
+    oq_spending spending;
+    double share;            /* of its limit, for this stage; 0: all */
+    const oq_recipe *making; /* the recipe whose models are made just now; NULL: none */
+    double making_began;
+    OQ_VEC(const char *) left_out; /* labels of what would have cost too much */
     size_t few; /* samples that judge each fold, for what needs no more; 0: all */
     const oq_candidate *as_fast_as; /* the next candidate takes as long as this one, and need not be
                                      * timed; or NULL */
@@ -133,8 +144,8 @@ double oq_tune_now(const oq_tune *t);
 /* What a race of n candidates takes, about. */
 double oq_tune_race_seconds(const oq_tune *t, size_t n);
 /* Makes and scores a recipe and adds it to `all`; oq_tune_time times it. Scoring ends where the
- * targets are lost. *out is NULL where it cannot be made, or there is no time left. `label` goes to
- * the arena. */
+ * targets are lost. *out is NULL where it cannot be made, costs too much, or there is no time left.
+ * `label` goes to the arena. */
 onq_code oq_tune_try(oq_tune *t, const oq_recipe *r, const char *label, oq_candidate **out,
                      onq_error *err);
 /* Times candidates that were not yet, side by side. */
@@ -168,12 +179,28 @@ double oq_tune_allowed_noise(const oq_tune *t, const oq_candidate *like);
 /* A recipe of `static` that calibrates with the job's samples, per channel. */
 onq_code oq_tune_static(oq_tune *t, oq_recipe *r, onq_error *err);
 
+/* tune_spend.c. Seconds of the processor since the job began. */
+double oq_tune_spent(const oq_tune *t);
+/* Once float's time is known. */
+void oq_tune_set_limit(oq_tune *t);
+#define OQ_TUNE_NO_EFFORT "it would cost too much (--effort)"
+/* True if the recipe can be made and scored, something else so many seconds of the processor, or the
+ * candidate be measured again, and the answer still be made within the limit. */
+bool oq_tune_affords(const oq_tune *t, const oq_recipe *r);
+bool oq_tune_affords_seconds(const oq_tune *t, double seconds);
+bool oq_tune_affords_again(const oq_tune *t, const oq_candidate *c);
+/* True if what is being made costs more than was foreseen, and must be given up. */
+bool oq_tune_overspends(const oq_tune *t);
+onq_code oq_tune_leave_out(oq_tune *t, const char *label, onq_error *err);
+
 /* tune_stages.c: a candidate that computes in the same time with better numbers. *out is NULL where
  * it has them already, or cannot be made. */
 onq_code oq_tune_refine(oq_tune *t, const oq_candidate *from, oq_refinement how, oq_candidate **out,
                         onq_error *err);
 /* What a refinement gained where it was tried is the most that is hoped for elsewhere. */
 bool oq_tune_may_gain(const oq_tune *t, const oq_candidate *c, oq_refinement how, double db);
+/* oq_targets_lack of a candidate. */
+double oq_tune_lack(const oq_tune *t, const oq_candidate *c);
 /* True if it lacks no more than this to reach the targets, as far as noise says. */
 bool oq_tune_is_near(const oq_tune *t, const oq_candidate *c, double db);
 /* The bounds reach the targets themselves, without any slack. */

@@ -39,7 +39,8 @@ static onq_code time_again(oq_tune *t, onq_error *err) {
     oq_candidate *v[MAX_TIMED];
     const size_t n = find_close(t, v);
     if (n < 2 || t->clock != NULL || t->beside == NULL || !oq_tune_goes_on(t) ||
-        !oq_tune_has_time(t, CLOCK_LONGER * oq_tune_race_seconds(t, n)))
+        !oq_tune_has_time(t, CLOCK_LONGER * oq_tune_race_seconds(t, n)) ||
+        !oq_tune_affords_seconds(t, CLOCK_LONGER * (double)(n + 1) * oq_tune_clock_seconds(t)))
         return ONQ_OK;
     return oq_tune_race(t, v, n, CLOCK_LONGER * oq_tune_clock_seconds(t), err);
 }
@@ -53,6 +54,10 @@ static onq_code confirm(oq_tune *t, oq_candidate *c, onq_error *err) {
     if (c->exact || t->again == NULL || !oq_recipe_calibrates(&c->recipe) ||
         oq_tune_is_safe(t, &c->score) || !oq_tune_goes_on(t))
         return ONQ_OK;
+    /* What cannot be paid is as good as lost: the next one needs no slack, or is measured. */
+    c->doubted = !oq_tune_affords_again(t, c);
+    if (c->doubted)
+        return oq_tune_leave_out(t, c->label, err);
     OQ_TRY(oq_progress(t->env, "confirming", 0, 1, err));
     const onq_code rc = oq_tune_score(t, &c->recipe, t->again, &c->report, &why);
     if (oq_tune_is_fatal(rc))

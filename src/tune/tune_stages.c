@@ -310,6 +310,8 @@ onq_code oq_tune_refine(oq_tune *t, const oq_candidate *from, oq_refinement how,
 #define CORRECTED_DB 5 /* that they may lack */
 #define LEARNED_DB   6
 #define RANGES_DB    10
+#define CHANNELS_DB  7   /* the same after a method: large channels have their own ranges by then */
+#define REFINE_SHARE 0.6 /* of what the search may cost: units are to have the rest */
 #define REFINED      2   /* of the best candidates, at most */
 #define LITTLE_DB    0.3 /* that a refinement gained: it is not tried again */
 #define LUCKY_DB     1   /* that it may gain elsewhere beyond that */
@@ -320,8 +322,18 @@ static bool is_double(const oq_candidate *c) {
            oq_recipe_has_method(&c->recipe, OQ_METHOD_DOUBLE);
 }
 
+double oq_tune_lack(const oq_tune *t, const oq_candidate *c) {
+    size_t judged = 0;
+    for (size_t i = 0; i < t->folds->n; i++)
+        judged += t->folds->folds[i].n_judge;
+    return oq_targets_lack(&t->targets, &c->score, judged);
+}
+
+/* Noise against margins says it before the link, its own figures and bounds with the errors as they
+ * are. */
 bool oq_tune_is_near(const oq_tune *t, const oq_candidate *c, double db) {
-    return pow(10, -c->score.objective / 10) <= oq_tune_allowed_noise(t, c) * pow(10, db / 10);
+    return oq_tune_lack(t, c) <= db &&
+           pow(10, -c->score.objective / 10) <= oq_tune_allowed_noise(t, c) * pow(10, db / 10);
 }
 
 bool oq_tune_may_gain(const oq_tune *t, const oq_candidate *c, oq_refinement how, double db) {
@@ -350,11 +362,11 @@ static onq_code refine_ranges(oq_tune *t, const oq_candidate *fastest, onq_error
         return ONQ_OK;
     if (oq_tune_is_near(t, fastest, RANGES_DB))
         OQ_TRY(oq_tune_refine(t, fastest, OQ_REFINE_MSE, &c, err));
-    if (best != fastest && oq_tune_may_gain(t, best, OQ_REFINE_MSE, RANGES_DB))
+    if (best != fastest && oq_tune_may_gain(t, best, OQ_REFINE_MSE, CHANNELS_DB))
         OQ_TRY(oq_tune_refine(t, best, OQ_REFINE_MSE, &c, err));
     if (!accurate && gained[OQ_REFINE_MSE] < 0)
         return ONQ_OK;
-    if (best != fastest && oq_tune_may_gain(t, best, OQ_REFINE_PERCENTILE, RANGES_DB))
+    if (best != fastest && oq_tune_may_gain(t, best, OQ_REFINE_PERCENTILE, CHANNELS_DB))
         OQ_TRY(oq_tune_refine(t, best, OQ_REFINE_PERCENTILE, &c, err));
     if (!accurate && gained[OQ_REFINE_PERCENTILE] < gained[OQ_REFINE_MSE])
         return ONQ_OK;
@@ -404,6 +416,14 @@ static onq_code learn_double(oq_tune *t, onq_error *err) {
     return ONQ_OK;
 }
 
+static onq_code refine_sets(oq_tune *t, const oq_candidate *base, onq_error *err) {
+    if (needs_methods(t, base))
+        OQ_TRY(refine_ranges(t, base, err));
+    if (needs_methods(t, base))
+        OQ_TRY(learn_double(t, err));
+    return needs_methods(t, base) ? refine_best(t, CORRECTED_DB, OQ_REFINE_BIAS, err) : ONQ_OK;
+}
+
 static onq_code try_methods(oq_tune *t, onq_error *err) {
     oq_candidate *c = NULL;
     OQ_TRY(oq_tune_time(t, err));
@@ -414,11 +434,10 @@ static onq_code try_methods(oq_tune *t, onq_error *err) {
         if ((t->has_matmul && methods[i].for_matmul) || (t->has_conv && methods[i].for_conv))
             OQ_TRY(refine(t, base, methods[i].label, methods[i].name, methods[i].value, &c, err));
     OQ_TRY(oq_tune_time(t, err));
-    if (needs_methods(t, base))
-        OQ_TRY(refine_ranges(t, base, err));
-    if (needs_methods(t, base))
-        OQ_TRY(learn_double(t, err));
-    return needs_methods(t, base) ? refine_best(t, CORRECTED_DB, OQ_REFINE_BIAS, err) : ONQ_OK;
+    t->share = REFINE_SHARE;
+    const onq_code rc = refine_sets(t, base, err);
+    t->share = 0;
+    return rc;
 }
 
 bool oq_tune_is_safe(const oq_tune *t, const oq_score *s) {
@@ -493,6 +512,7 @@ onq_code oq_tune_search(oq_tune *t, onq_error *err) {
     for (oq_refinement how = 0; how < OQ_REFINEMENTS; how++)
         t->gained[how] = NAN;
     OQ_TRY(oq_tune_floats(t, err));
+    oq_tune_set_limit(t);
     OQ_TRY(try_rival(t, err));
     if (t->language)
         OQ_TRY(try_nbits(t, err));

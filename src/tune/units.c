@@ -25,6 +25,7 @@
 #define MAX_PROBES  16  /* units that are measured alone; points of the curve correct the guesses */
 #define MAX_SHARE   0.9 /* of the gain: units that give it are measured */
 #define MAX_FURTHER 4   /* that are, by each further way */
+#define FORESEEN    4   /* points of the curve for which measuring units leaves enough */
 #define SAFER       0.7 /* of the noise of what was doubted */
 #define AIM         0.9 /* of the noise that is allowed: the bound is to reach the target too */
 #define RANGES_DB   1   /* that other ranges must gain to be those of all units */
@@ -38,6 +39,7 @@ typedef struct oq_unit_stage {
     bool whole; /* all products are integers in the base, not only those that gain alone */
     const oq_candidate *from;
     size_t end; /* the first point that is slower than what reaches the targets already */
+    double probe[OQ_METHODS]; /* seconds of the processor that measuring one unit took at most */
 } stage;
 
 /* ---- what there is ---- */
@@ -251,6 +253,19 @@ static onq_code with_ways(stage *s, oq_recipe *r, onq_error *err) {
     return oq_recipe_add(r, s->t->arena, "node_methods", text, err);
 }
 
+/* Another unit can be measured, and some points still be made. */
+static onq_code may_probe(const stage *s, oq_method way, bool *may, onq_error *err) {
+    const oq_tune *t = s->t;
+    const size_t n = t->folds->folds[0].n_calibrate;
+    const double point =
+        oq_spending_next(&t->spending, &s->base, n) + t->opening * 2 + t->spending.bare;
+    *may = oq_tune_goes_on(s->t);
+    if (!*may || oq_tune_affords_seconds(t, s->probe[way] + FORESEEN * point))
+        return ONQ_OK;
+    *may = false;
+    return oq_tune_leave_out(s->t, "measuring more units alone", err);
+}
+
 /* The noise of one unit quantized in this way, all others float. */
 static onq_code probe(stage *s, size_t at, oq_method way, onq_error *err) {
     oq_menu *menu = &s->menus.all.v[at];
@@ -260,10 +275,14 @@ static onq_code probe(stage *s, size_t at, oq_method way, onq_error *err) {
     for (size_t i = 0; i < s->menus.all.n; i++)
         s->ways[i] = i == at ? way : OQ_METHOD_FLOAT;
     OQ_TRY(with_ways(s, &r, err));
-    /* What changes the graph is calibrated anew each time; few samples do for an estimate. */
-    if (oq_method_needs_samples(way) && oq_recipe_get(&r, "limit") == NULL)
+    /* The minmax ranges of scaled channels follow from those of the graph as it is; others are found
+     * anew each time, and few samples do for an estimate. */
+    if (oq_method_needs_samples(way) && oq_recipe_get(&r, "calibration_method") != NULL &&
+        oq_recipe_get(&r, "limit") == NULL)
         OQ_TRY(oq_recipe_add(&r, s->t->arena, "limit", PROBE_LIMIT, err));
+    const double began = oq_tune_spent(s->t);
     OQ_TRY(oq_tune_probe(s->t, &r, PROBE_SAMPLES, &score, &made, err));
+    s->probe[way] = fmax(s->probe[way], oq_tune_spent(s->t) - began);
     menu->rows[way].noise = made ? pow(10, -score.objective / 10) : INFINITY;
     menu->rows[way].known = isfinite(menu->rows[way].noise);
     return ONQ_OK;
@@ -300,11 +319,13 @@ static void fill_noise(stage *s, oq_method way, const oq_candidate *all) {
 /* Those that most of the gain comes from are measured. */
 static onq_code probe_plain(stage *s, onq_error *err) {
     double gained = 0, gain = 0;
+    bool may = false;
     for (size_t k = 0; k < s->menus.all.n; k++)
         gain += fmax(0, s->menus.all.v[k].rows[OQ_METHOD_PLAIN].gain);
-    for (size_t i = 0; i < s->menus.all.n && i < MAX_PROBES && gained <= MAX_SHARE * gain &&
-                       oq_tune_goes_on(s->t);
-         i++) {
+    for (size_t i = 0; i < s->menus.all.n && i < MAX_PROBES && gained <= MAX_SHARE * gain; i++) {
+        OQ_TRY(may_probe(s, OQ_METHOD_PLAIN, &may, err));
+        if (!may)
+            break;
         OQ_TRY(oq_progress(s->t->env, "units", i, s->menus.all.n, err));
         OQ_TRY(probe(s, i, OQ_METHOD_PLAIN, err));
         gained += fmax(0, s->menus.all.v[i].rows[OQ_METHOD_PLAIN].gain);
@@ -317,12 +338,16 @@ static onq_code probe_plain(stage *s, onq_error *err) {
 static onq_code probe_way(stage *s, oq_method way, const oq_candidate *all, double noise,
                           onq_error *err) {
     size_t tried = 0;
-    for (size_t i = 0; i < s->menus.all.n && tried < MAX_FURTHER && oq_tune_goes_on(s->t); i++) {
+    bool may = true;
+    for (size_t i = 0; i < s->menus.all.n && tried < MAX_FURTHER && may; i++) {
         const oq_menu *m = &s->menus.all.v[i];
         const oq_menu_row *plain = &m->rows[OQ_METHOD_PLAIN];
         if (!fits(m, way) || m->rows[way].gain <= 0 || !plain->known ||
             plain->noise < MIN_NOISE * noise)
             continue;
+        OQ_TRY(may_probe(s, way, &may, err));
+        if (!may)
+            break;
         OQ_TRY(oq_progress(s->t->env, "units, further ways", i, s->menus.all.n, err));
         OQ_TRY(probe(s, i, way, err));
         tried++;
@@ -507,6 +532,7 @@ static onq_code find_point(stage *s, double allowed, double gain, size_t *at, on
         const double predicted = pow(10, -c->predicted / 10);
         if (measured > 0 && predicted > 0 && isfinite(measured))
             factor = predicted / measured;
+        allowed = fmin(allowed, measured * pow(10, -oq_tune_lack(s->t, c) / 10));
         const bool holds = oq_targets_hold(&s->t->targets, &c->score) || may_learn(s, c, gain);
         const bool corrected = i < GUESSES && oq_menus_correct(&s->menus, s->ways, measured);
         if (corrected) {

@@ -14,6 +14,11 @@ refuses() {
     [ ! -e out.onnx ] || fail "$*: wrote a model"
 }
 
+# says EXPRESSION: true of the answer j in the file json and of its effort e
+says() {
+    python3 -c "import json; j = json.load(open('json')); e = j['effort']; assert $1" || fail "$1: $(cat json)"
+}
+
 refuses 2 "'speed' is not METRIC=VALUE" --target speed
 refuses 2 "'taste=1' is not METRIC=VALUE" --target taste=1
 refuses 2 "'much' is not a number" --target sqnr=much
@@ -22,6 +27,7 @@ refuses 2 'needs --labels FILE' --target accuracy_drop=1
 refuses 2 'has no {model}' --evaluate 'true'
 refuses 2 "'int3' is not one of" --allow static,int3
 refuses 2 "'cheap' is not one of speed, size, accuracy" --prefer cheap
+refuses 2 'effort' --effort -1
 refuses 1 'nowhere' --recipe nowhere/again.sh
 refuses 1 'nowhere' --report nowhere/page.html
 onq auto -i "$model" 2>stderr && fail "no output was needed"
@@ -40,6 +46,17 @@ if onq run "$model" --data random:1 -o run >/dev/null 2>&1; then
     [ $((SECONDS - began)) -lt 60 ] || fail "--evaluate: the program was not ended"
     onq auto -i "$model" -o out.onnx $search --evaluate 'echo 5; echo " 7 "; echo x; : {model}' --target metric=7 --json >json 2>err ||
         fail "$(cat err)"
+    rm out.onnx
+    # What may cost no more than a moment leaves nearly all out, and says so; what costs less than it may, nothing.
+    search="--data $data --limit 16 --prefer size"
+    onq auto -i "$model" -o out.onnx $search --effort 0.1 >out 2>err || fail "$(cat err)"
+    grep -q '^left out, for it would have cost too much: .*op_set all.* (--effort 0.1 allows' out || fail "$(cat out)"
+    onq auto -i "$model" -o out.onnx $search --effort 0.1 --json >json 2>err || fail "$(cat err)"
+    says 'e["left_out"].index("op_set all") >= 0 and j["chosen"]["options"]["command"] == "float"'
+    onq auto -i "$model" -o out.onnx $search --json >json 2>err || fail "$(cat err)"
+    says 'e["left_out"] == [] and 0 < e["cpu_seconds"] <= e["limit_cpu_seconds"] and e["limit_cpu_seconds"] >= 6'
+    onq auto -i "$model" -o out.onnx $search --effort 0 >out 2>err || fail "$(cat err)"
+    ! grep -q '^left out' out || fail "$(cat out)"
     rm out.onnx
     # A state belongs to one search: labels, the limit on float units and the runtime are part of it.
     search="--data $data --time_limit 20 --limit 16 --allow dynamic --resume state.json"

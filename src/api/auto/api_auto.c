@@ -68,6 +68,10 @@ static const onq_option_info rows[] = {
             "A quantized model to beat: the answer is the most accurate candidate that is no "
             "slower, or this model if there is none."),
     OQ_ROW_TIME_LIMIT("the search"),
+    OQ_REAL("effort", 0, "", "30", "0..", "TIMES",
+            "The most processor time that the search and its answer may take, as a multiple of "
+            "what the float model takes to run once over the samples (if less, 0.2 seconds "
+            "count). What would cost more is left out, and the answer names it; 0 means no limit."),
     OQ_LIST("allow", 0, "", "WAY",
             "Kinds of quantization to try: static, dynamic, qoperator (static, with integer "
             "operators), float16 (for parts that stay float: only the weights, or everything), "
@@ -146,6 +150,8 @@ static onq_code read_options(oq_auto *a, onq_error *err) {
     OQ_TRY(read_allowed(a, err));
     t->prefer = OQ_CHOSEN(o, "prefer", oq_prefer, PREFERENCES);
     t->begin = oq_seconds();
+    t->effort = oq_opt_real(o, "effort");
+    t->takes_nearest = oq_opt_flag(o, "best_effort") || oq_opt_is_set(o, "improve");
     if (oq_opt_real(o, "time_limit") > 0)
         t->deadline = t->begin + SEARCH_PART * oq_opt_real(o, "time_limit");
     if (oq_opt_flag(o, "strict") && oq_opt_flag(o, "best_effort"))
@@ -501,6 +507,7 @@ static onq_code answer(oq_auto *a, onq_error *err) {
     if (oq_opt_is_set(o, "recipe"))
         OQ_TRY(oq_auto_write_recipe(a, oq_opt_str(o, "recipe"), err));
     a->seconds = oq_seconds() - a->tune.begin;
+    a->cpu_seconds = oq_tune_spent(&a->tune);
     if (oq_opt_is_set(o, "report"))
         OQ_TRY(oq_auto_write_report(a, oq_opt_str(o, "report"), err));
     oq_auto_text(a);
@@ -595,11 +602,11 @@ static onq_code check_float(oq_auto *a, onq_error *err) {
     return ONQ_OK;
 }
 
-/* Progress of commands inside; it ends them when there is no time left. */
+/* Progress of commands inside; it ends them when there is no time left, or they cost too much. */
 static int watch(void *ctx, const char *what, uint64_t done, uint64_t total) {
     oq_auto *a = ctx;
     const onq_env *env = a->job->env;
-    if (!a->finishing && !oq_tune_has_time(&a->tune, 0)) {
+    if (!a->finishing && (!oq_tune_has_time(&a->tune, 0) || oq_tune_overspends(&a->tune))) {
         a->late = true;
         return 1;
     }
@@ -635,7 +642,7 @@ static onq_code run_steps(oq_auto *a, onq_error *err) {
 }
 
 static onq_code run_auto(oq_job *job, onq_error *err) {
-    oq_auto a = {.job = job, .quiet = *job->env};
+    oq_auto a = {.job = job, .quiet = *job->env, .tune = {.spending = {.began = oq_cpu_seconds()}}};
     a.quiet.silent = true;
     a.quiet.progress_fn = watch;
     a.quiet.progress_ctx = &a;

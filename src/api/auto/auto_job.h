@@ -47,14 +47,14 @@ typedef struct oq_auto {
     OQ_VEC(oq_auto_memory) memories;
     OQ_VEC(const oq_fold *) known_folds;
     OQ_VEC(oq_auto_ranges) calibrated;
-    bool late;      /* a command inside was ended for want of time */
+    bool late;      /* a command inside was ended: it took too long, or too much */
     bool finishing; /* the answer is made, however long it takes */
     oq_candidate *chosen, *nearest;
     oq_runtime_fitted fitted; /* --for_runtime */
     const char *path;         /* the model that is written */
     bool reached;
     uint64_t needed; /* samples, where too few are all that lacks */
-    double seconds;
+    double seconds, cpu_seconds;
 } oq_auto;
 
 /* ---- auto_make.c: running the commands of recipes ---- */

@@ -248,8 +248,9 @@ static onq_code run_recipe(oq_auto *a, const oq_recipe *r, const oq_fold *fold, 
     onq_result_free(run.result);
     if (rc == ONQ_E_CANCEL && a->late) {
         a->late = false;
-        a->tune.stopped = true;
-        return oq_fail(err, ONQ_E_RUNTIME, OQ_TUNE_NO_TIME);
+        a->tune.stopped |= !oq_tune_has_time(&a->tune, 0);
+        return oq_fail(err, ONQ_E_RUNTIME, "%s",
+                       a->tune.stopped ? OQ_TUNE_NO_TIME : OQ_TUNE_NO_EFFORT);
     }
     return rc;
 }

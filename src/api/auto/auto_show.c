@@ -12,6 +12,8 @@
 #include <inttypes.h>
 #include <math.h>
 
+#define MAX_LEFT_OUT 4 /* named in a line; --json has all */
+
 static const char *input_path(const oq_auto *a) {
     return oq_job_input(a->job);
 }
@@ -266,6 +268,20 @@ static bool had_no_turn(const oq_auto *a, oq_way way) {
     return (a->tune.missed & ~a->tune.turned) & 1U << way;
 }
 
+/* Processor time: what was spent until the answer was written, and may be. */
+static void effort_json(const oq_auto *a, oq_jw *w) {
+    const oq_tune *t = &a->tune;
+    oq_jw_begin_object(w, "effort");
+    oq_jw_real(w, "cpu_seconds", a->cpu_seconds);
+    oq_jw_real(w, "limit_cpu_seconds", t->spending.limit);
+    oq_jw_real(w, "float_cpu_seconds", t->spending.bare);
+    oq_jw_begin_array(w, "left_out");
+    for (size_t i = 0; i < t->left_out.n; i++)
+        oq_jw_cstr(w, NULL, t->left_out.v[i]);
+    oq_jw_end_array(w);
+    oq_jw_end_object(w);
+}
+
 void oq_auto_json(const oq_auto *a, oq_jw *w) {
     const oq_candidates *all = &a->tune.all;
     oq_jw_cstr(w, "input", input_path(a));
@@ -291,6 +307,7 @@ void oq_auto_json(const oq_auto *a, oq_jw *w) {
         if (had_no_turn(a, way))
             oq_jw_cstr(w, NULL, oq_way_name(way));
     oq_jw_end_array(w);
+    effort_json(a, w);
     oq_jw_real(w, "seconds", a->seconds);
 }
 
@@ -499,6 +516,19 @@ static void stopped_text(const oq_auto *a, oq_buf *b) {
     oq_buf_addc(b, '\n');
 }
 
+static void effort_text(const oq_auto *a, oq_buf *b) {
+    const oq_tune *t = &a->tune;
+    const size_t n = t->left_out.n, shown = n < MAX_LEFT_OUT ? n : MAX_LEFT_OUT;
+    oq_buf_adds(b, "left out, for it would have cost too much: ");
+    for (size_t i = 0; i < shown; i++)
+        oq_buf_addf(b, "%s%s", i > 0 ? "; " : "", t->left_out.v[i]);
+    if (n > shown)
+        oq_buf_addf(b, "; and %zu more", n - shown);
+    oq_buf_addf(b,
+                " (--effort %g allows %.1f seconds of the processor; more may find a better one)\n",
+                t->effort, t->spending.limit);
+}
+
 /* It is not slower with tokens, but with a text. */
 static bool slower_by_text(const oq_auto *a) {
     return oq_is_as_fast(a->chosen, a->tune.flt);
@@ -536,5 +566,7 @@ void oq_auto_text(const oq_auto *a) {
                 slower_part(a), slower_by_text(a) ? " for a text at once" : "");
     if (a->tune.stopped)
         stopped_text(a, b);
+    if (a->tune.left_out.n > 0)
+        effort_text(a, b);
     oq_auto_commands(a, a->chosen, b);
 }

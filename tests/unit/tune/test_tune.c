@@ -137,6 +137,8 @@ static onq_code calibrate(rig *r, const oq_fold *fold, onq_error *err) {
         r->passed += r->calibrating;
         if (fold != NULL && !oq_tune_goes_on(&r->t))
             return oq_fail(err, ONQ_E_RUNTIME, OQ_TUNE_NO_TIME);
+        if (fold != NULL && oq_tune_overspends(&r->t))
+            return oq_fail(err, ONQ_E_RUNTIME, OQ_TUNE_NO_EFFORT);
     }
     return ONQ_OK;
 }
@@ -703,6 +705,90 @@ static void a_limit_is_kept(void **state) {
     }
 }
 
+/* Whatever it may cost, the answer is made within the limit; what a step takes is not known before.
+ * Where nothing was left out, no limit would have found anything else. */
+static void an_effort_is_kept(void **state) {
+    static const double costs[][2] = {{0.004, 0.001}, {0.05, 0.01}, {0.3, 0.001}, {0.002, 0.02}};
+    size_t n_left_out = 0, n_all = 0;
+    for (size_t i = 0; i < OQ_COUNT(costs); i++) {
+        char *unlimited = NULL;
+        for (double effort = 0; effort < 200; effort += effort < 20 ? 5 : 30) {
+            rig r;
+            oq_candidate *chosen = NULL;
+            bool reached = false;
+            rig_begin(&r, *state);
+            r.t.prefer = OQ_PREFER_SPEED;
+            r.slow = "pays";
+            r.t.again = &r.again;
+            r.calibrating = costs[i][0];
+            r.running = costs[i][1];
+            r.t.cpu = fake_now;
+            r.t.spending.began = fake_now(&r);
+            r.t.effort = effort;
+            want_sqnr(&r, 24);
+            search(&r);
+            assert_ok(oq_tune_settle(&r.t, &chosen, &reached, &r.err), r.err);
+            const bool made = chosen != r.t.flt && oq_recipe_calibrates(&chosen->recipe);
+            const double answer = made ? 8 * r.calibrating + 4 * r.running : 0;
+            const double base = 24 * r.running; /* float, as it was given and prepared */
+            const double spent = oq_tune_spent(&r.t) + answer;
+            assert_true(effort == 0 || spent <= fmax(r.t.spending.limit, base) + r.calibrating);
+            n_left_out += r.t.left_out.n > 0;
+            n_all += effort > 0 && r.t.left_out.n == 0;
+            if (effort == 0)
+                unlimited = strdup(chosen->label);
+            assert_true(effort > 0 || r.t.left_out.n == 0);
+            if (r.t.left_out.n == 0)
+                assert_string_equal(chosen->label, unlimited);
+            rig_end(&r);
+        }
+        free(unlimited);
+    }
+    assert_true(n_left_out > 5 && n_all > 5);
+}
+
+/* What is given up while it is made is named, and is no news for a later search. */
+static void what_costs_too_much(void **state) {
+    rig r;
+    rig_begin(&r, *state);
+    want_sqnr(&r, 400);
+    r.t.allow_dynamic = false;
+    r.t.cpu = fake_now;
+    r.calibrating = 0.9; /* the first guess is 0.015 s for a sample */
+    r.t.effort = 30;
+    search(&r);
+    const oq_candidate *c = find(&r, "op_set all");
+    assert_false(c->ok);
+    assert_string_equal(c->why_not, OQ_TUNE_NO_EFFORT);
+    assert_string_equal(r.t.left_out.v[0], "op_set all");
+    assert_string_equal(r.t.left_out.v[1], "op_set noout"); /* which was not begun */
+    assert_non_null(strstr(r.made[r.n_made - 1], "onq static -i IN -o OUT --per_channel"));
+    assert_null(strstr(r.made[r.n_made - 1], "op_set"));
+    assert_true(oq_tune_spent(&r.t) <= r.t.spending.limit && !r.t.stopped);
+    rig_end(&r);
+}
+
+/* The one that is fastest cannot be measured again for what is left: it is not taken on trust. */
+static void no_effort_to_confirm(void **state) {
+    rig r;
+    oq_candidate *chosen = NULL;
+    bool reached = false;
+    rig_begin(&r, *state);
+    r.t.prefer = OQ_PREFER_SPEED;
+    r.t.allow_dynamic = false;
+    r.t.again = &r.again;
+    want_sqnr(&r, 12);
+    search(&r);
+    const oq_candidate *first = oq_choose(&r.t.all, &r.t.targets, r.t.prefer, &reached);
+    want_more_than_bound(&r, first);
+    r.t.cpu = fake_now;
+    r.t.spending.limit = 1e-9;
+    assert_ok(oq_tune_settle(&r.t, &chosen, &reached, &r.err), r.err);
+    assert_int_equal(r.n_again, 0);
+    assert_true(chosen != first && (chosen->exact || oq_tune_is_safe(&r.t, &chosen->score)));
+    rig_end(&r);
+}
+
 /* Candidates that have no time yet need some for it, as much as float took on this machine. */
 static void timing_is_counted(void **state) {
     rig r;
@@ -869,6 +955,9 @@ int main(void) {
         TEST(a_failure_keeps_its_reason),
         TEST(cannot_be_prepared),
         TEST(what_ends_the_search),
+        TEST(an_effort_is_kept),
+        TEST(what_costs_too_much),
+        TEST(no_effort_to_confirm),
         TEST(time_ends),
         TEST(time_ends_every_stage),
         TEST(a_limit_is_kept),

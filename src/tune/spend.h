@@ -1,0 +1,48 @@
+/*
+ * spend.h — what a search may spend of the processor, and what its steps are likely to take.
+ *
+ * The limit is a multiple of running float once over the samples. What a step takes is known from
+ * those of its kind that were paid; before the first it is a guess. A step that cannot be paid
+ * together with the answer is left out, and one that takes more than was foreseen is given up when
+ * no more is left than the answer takes. So the limit holds whatever the guesses are worth.
+ */
+#pragma once
+
+#include "tune/recipe.h"
+
+/* What making a recipe may consist of; the dearest last. */
+typedef enum oq_work {
+    OQ_WORK_FILE,     /* no samples */
+    OQ_WORK_STATIC,   /* ranges */
+    OQ_WORK_CHANNELS, /* statistics of channels */
+    OQ_WORK_RANGES,   /* histograms */
+    OQ_WORK_BIAS,
+    OQ_WORK_ROUNDING,
+    OQ_WORKS
+} oq_work;
+
+/* All in seconds of the processor. What making takes is known for each dearest work: for one sample
+ * that calibrates, and 0 where it is not known. */
+typedef struct oq_spending {
+    double began;
+    double limit; /* 0: none */
+    double bare;  /* float over all samples, once */
+    size_t n;     /* samples in all */
+    double fixed; /* part of each making, whatever the samples: sessions, files */
+    double last[OQ_WORKS];
+    double most[OQ_WORKS];
+} oq_spending;
+
+/* A small model has what one has that takes so long: opening its sessions takes longer than its
+ * samples do. */
+#define OQ_LEAST_BARE 0.2
+
+/* The limit for so many times float (0: none). */
+void oq_spending_begin(oq_spending *s, double times, double bare, size_t n);
+/* A recipe was made for `n` samples that calibrated it, and took so long. */
+void oq_spending_add(oq_spending *s, const oq_recipe *r, size_t n, double seconds);
+/* What making it is likely to take, calibrated with n samples; what others found serves it. */
+double oq_spending_next(const oq_spending *s, const oq_recipe *r, size_t n);
+/* The same, calibrated with all samples, and nothing that serves it: at most. `seconds` is what it
+ * took for n samples, so far; 0: nothing yet. */
+double oq_spending_answer(const oq_spending *s, const oq_recipe *r, double seconds, size_t n);

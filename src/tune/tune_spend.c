@@ -1,0 +1,113 @@
+/*
+ * tune_spend.c — what the search may spend of the processor: each step is asked for before it is
+ * made, with the answer that may follow from it.
+ */
+#include "tune/tune.h"
+
+#include <math.h>
+
+#define CLOSE_TIMES 1.05 /* of the fastest: it may be the one that is taken */
+#define LOOKED_AT   0.25 /* of the samples: the answer runs on a few */
+
+double oq_tune_spent(const oq_tune *t) {
+    return (t->cpu != NULL ? t->cpu(t->ctx) : oq_cpu_seconds()) - t->spending.began;
+}
+
+void oq_tune_set_limit(oq_tune *t) {
+    const oq_trials *set = t->choose;
+    /* A decoder is timed by tokens, threads of a session by the wall. */
+    const bool timed = set->decoding.length == 0 && t->n_threads == 1 && t->flt->ms > 0;
+    const double bare = timed ? t->flt->ms * (double)set->steps.n / 1e3 : set->cpu;
+    oq_spending_begin(&t->spending, t->effort, bare, set->steps.n);
+}
+
+static size_t calibrating(const oq_division *d) {
+    size_t n = 0;
+    for (size_t i = 0; i < d->n; i++)
+        n += d->folds[i].n_calibrate;
+    return n;
+}
+
+static double scoring(const oq_tune *t, const oq_division *d) {
+    return (double)d->n * t->opening + t->spending.bare;
+}
+
+static double confirming(const oq_tune *t, const oq_recipe *r) {
+    return oq_spending_answer(&t->spending, r, 0, 0) + scoring(t, t->again);
+}
+
+/* Making it with all samples; and if its bounds leave doubts, measuring it again. */
+static double answering(const oq_tune *t, const oq_candidate *c) {
+    const double made = oq_spending_answer(&t->spending, &c->recipe, 0, 0);
+    const bool doubts = t->again != NULL && oq_recipe_calibrates(&c->recipe) &&
+                        c->report.samples == 0 && !oq_tune_is_safe(t, &c->score);
+    return made + (doubts ? confirming(t, &c->recipe) : 0);
+}
+
+static bool may_be_taken(const oq_tune *t, const oq_candidate *c) {
+    return c->ok && !c->exact && !c->doubted &&
+           (t->takes_nearest || oq_targets_hold(&t->targets, &c->score));
+}
+
+static double clocking(const oq_tune *t) {
+    return t->clock == NULL ? oq_tune_clock_seconds(t) : 0;
+}
+
+/* What must be left: what has no time is timed, and what may be taken is made. */
+static double reserve(const oq_tune *t) {
+    double fastest = INFINITY, most = 0;
+    size_t untimed = 0;
+    for (size_t i = 0; i < t->all.n; i++) {
+        const oq_candidate *c = t->all.v[i];
+        untimed += c->ok && !(c->ms > 0);
+        if (may_be_taken(t, c) && c->ms > 0)
+            fastest = fmin(fastest, c->ms);
+    }
+    for (size_t i = 0; i < t->all.n; i++) {
+        const oq_candidate *c = t->all.v[i];
+        if (may_be_taken(t, c) && (t->prefer != OQ_PREFER_SPEED || c->ms <= CLOSE_TIMES * fastest))
+            most = fmax(most, answering(t, c));
+    }
+    return most + t->opening + LOOKED_AT * t->spending.bare +
+           (untimed > 0 ? (double)(untimed + 1) * clocking(t) : 0);
+}
+
+static bool fits(const oq_tune *t, double cost, double after) {
+    const double share = t->share > 0 ? t->share : 1, spent = oq_tune_spent(t);
+    return t->spending.limit <= 0 ||
+           (spent + cost + after <= t->spending.limit && spent + cost <= share * t->spending.limit);
+}
+
+bool oq_tune_affords(const oq_tune *t, const oq_recipe *r) {
+    /* Where the first fold shows that it is no good, it is the only one. */
+    const double made = oq_spending_next(&t->spending, r, t->folds->folds[0].n_calibrate);
+    const double answer = oq_spending_answer(&t->spending, r, 0, 0);
+    return fits(t, made + scoring(t, t->folds) + clocking(t), fmax(reserve(t), answer));
+}
+
+bool oq_tune_affords_again(const oq_tune *t, const oq_candidate *c) {
+    return fits(t, confirming(t, &c->recipe), oq_spending_answer(&t->spending, &c->recipe, 0, 0));
+}
+
+bool oq_tune_affords_seconds(const oq_tune *t, double seconds) {
+    return fits(t, seconds, reserve(t));
+}
+
+bool oq_tune_overspends(const oq_tune *t) {
+    if (t->spending.limit <= 0 || t->making == NULL)
+        return false;
+    const double so_far = oq_tune_spent(t) - t->making_began;
+    const double answer =
+        oq_spending_answer(&t->spending, t->making, so_far, calibrating(t->folds));
+    return oq_tune_spent(t) + fmax(reserve(t), answer) > t->spending.limit;
+}
+
+onq_code oq_tune_leave_out(oq_tune *t, const char *label, onq_error *err) {
+    for (size_t i = 0; i < t->left_out.n; i++)
+        if (strcmp(t->left_out.v[i], label) == 0)
+            return ONQ_OK;
+    const char *own = oq_arena_strdup(t->arena, label, strlen(label));
+    OQ_TRY_ALLOC(own != NULL, err);
+    oq_log(t->env, ONQ_LOG_DEBUG, "%s: left out, it would cost too much (--effort)", label);
+    return OQ_PUSH(t->arena, &t->left_out, own) ? ONQ_OK : oq_fail_nomem(err);
+}

@@ -1,0 +1,104 @@
+/*
+ * test_spend.c — what steps of a search are likely to cost: guesses, what was paid, the answer.
+ */
+#include "build_model.h"
+#include "testing.h"
+#include "tune/spend.h"
+
+static oq_recipe recipe(bm *b, const char *command, const char *one, const char *two) {
+    oq_recipe r = {.command = command};
+    onq_error err = ONQ_ERROR_INIT;
+    if (one != NULL)
+        assert_ok(oq_recipe_add(&r, b->a, one, NULL, &err), err);
+    if (two != NULL)
+        assert_ok(oq_recipe_add(&r, b->a, two, NULL, &err), err);
+    return r;
+}
+
+/* A small model has the limit of one that takes OQ_LEAST_BARE; 0 is no limit. */
+static void limits(void **state) {
+    oq_spending s = {0};
+    (void)state;
+    oq_spending_begin(&s, 30, 0.01, 10);
+    assert_float_equal(s.limit, 30 * OQ_LEAST_BARE, 1e-12);
+    oq_spending_begin(&s, 30, 2, 10);
+    assert_float_equal(s.limit, 60, 1e-12);
+    oq_spending_begin(&s, 0, 2, 10);
+    assert_true(s.limit == 0);
+}
+
+/* What was paid takes the place of a guess, for its own kind alone, in proportion to the samples. */
+static void learns(void **state) {
+    bm b;
+    oq_spending s = {0};
+    (void)state;
+    bm_begin(&b, NULL, 13);
+    const oq_recipe plain = recipe(&b, "static", NULL, NULL);
+    const oq_recipe bias = recipe(&b, "static", "bias_correction", NULL);
+    const oq_recipe rounding = recipe(&b, "static", "bias_correction", "learned_rounding");
+    oq_spending_begin(&s, 30, 4, 40);
+    const double guessed = oq_spending_next(&s, &rounding, 20);
+    assert_true(oq_spending_next(&s, &plain, 20) < oq_spending_next(&s, &bias, 20));
+    assert_true(oq_spending_next(&s, &bias, 20) < guessed);
+    oq_spending_add(&s, &bias, 20, 7);
+    assert_float_equal(oq_spending_next(&s, &bias, 20), 7, 1e-9);
+    assert_float_equal(oq_spending_next(&s, &bias, 40), 14, 1e-9);
+    assert_float_equal(oq_spending_next(&s, &rounding, 20), guessed, 1e-9);
+    /* The next is like the last one, the answer like the dearest: nothing serves it. */
+    oq_spending_add(&s, &bias, 20, 1);
+    assert_float_equal(oq_spending_next(&s, &bias, 20), 1, 1e-9);
+    oq_spending_add(&s, &plain, 20, 2);
+    assert_float_equal(oq_spending_answer(&s, &plain, 0, 0), 4, 1e-9);
+    assert_float_equal(oq_spending_answer(&s, &bias, 0, 0), 14 + 4, 1e-9);
+    /* One that has taken more than any before it will take as much again. */
+    assert_float_equal(oq_spending_answer(&s, &bias, 30, 20), 60 + 4, 1e-9);
+    assert_float_equal(oq_spending_answer(&s, &bias, 3, 20), 14 + 4, 1e-9);
+    bm_end(&b);
+}
+
+/* A part of it goes with no sample, half of it at most; where it is a guess, it comes on top. */
+static void sessions(void **state) {
+    bm b;
+    oq_spending s = {.fixed = 1};
+    (void)state;
+    bm_begin(&b, NULL, 13);
+    const oq_recipe plain = recipe(&b, "static", NULL, NULL);
+    oq_spending_begin(&s, 30, 4, 40);
+    assert_true(oq_spending_next(&s, &plain, 20) < 2 * oq_spending_next(&s, &plain, 10));
+    oq_spending_add(&s, &plain, 20, 3);
+    assert_float_equal(oq_spending_next(&s, &plain, 20), 3, 1e-9);
+    assert_float_equal(oq_spending_next(&s, &plain, 40), 5, 1e-9);
+    assert_float_equal(oq_spending_answer(&s, &plain, 0, 0), 5, 1e-9);
+    oq_spending_add(&s, &plain, 20, 1);
+    assert_float_equal(oq_spending_next(&s, &plain, 40), 1 + 1, 1e-9);
+    bm_end(&b);
+}
+
+/* What no sample calibrates is there when it was measured, and costs the same for any number; what
+ * comes after static needs its ranges again. */
+static void without_samples(void **state) {
+    bm b;
+    oq_spending s = {0};
+    (void)state;
+    bm_begin(&b, NULL, 13);
+    const oq_recipe dynamic = recipe(&b, "dynamic", "per_channel", NULL);
+    const oq_recipe plain = recipe(&b, "static", NULL, NULL);
+    oq_recipe half = recipe(&b, "preprocess", "float16", NULL);
+    oq_spending_begin(&s, 30, 4, 40);
+    oq_spending_add(&s, &dynamic, 20, 3);
+    assert_float_equal(oq_spending_next(&s, &dynamic, 40), 3, 1e-9);
+    assert_true(oq_spending_answer(&s, &dynamic, 0, 0) == 0);
+    half.after = &plain;
+    assert_true(oq_spending_answer(&s, &half, 0, 0) == oq_spending_answer(&s, &plain, 0, 0));
+    bm_end(&b);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(limits),
+        cmocka_unit_test(learns),
+        cmocka_unit_test(sessions),
+        cmocka_unit_test(without_samples),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
