@@ -33,10 +33,10 @@ onq_code oq_target_read(oq_str text, oq_target *out, onq_error *err) {
 static bool holds(const oq_target *x, const oq_score *s) {
     const oq_metric_info *m = oq_metric_of(x->metric);
     const oq_figure *f = &s->figures[x->metric];
-    if (isnan(f->value) || isnan(f->bound))
+    if (isnan(f->clear) || isnan(f->bound))
         return false;
-    return m->less ? f->value <= x->value && f->bound <= x->value + m->slack
-                   : f->value >= x->value && f->bound >= x->value - m->slack;
+    return m->less ? f->clear <= x->value && f->bound <= x->value + m->slack
+                   : f->clear >= x->value && f->bound >= x->value - m->slack;
 }
 
 bool oq_targets_hold(const oq_targets *t, const oq_score *s) {
@@ -80,7 +80,9 @@ static bool noise_is_lost(double db, const oq_scoring *some, const oq_scoring *w
 static bool is_lost(const oq_target *x, const oq_scoring *some, const oq_scoring *whole) {
     switch (x->metric) {
     case OQ_METRIC_AGREEMENT:
-        return sum_of(some, flips_of) > (1 - x->value / 100) * sum_of(whole, rows_of);
+        return (some->margins.n > 0
+                    ? (double)oq_scoring_clear_flips(some, whole->close)
+                    : sum_of(some, flips_of)) > (1 - x->value / 100) * sum_of(whole, rows_of);
     case OQ_METRIC_SAMPLE_AGREEMENT:
         return sum_of(some, broken_of) > (1 - x->value / 100) * sum_of(whole, sequences_of);
     case OQ_METRIC_SQNR:
@@ -114,7 +116,7 @@ bool oq_targets_are_missed(const oq_targets *t, const oq_score *s) {
     for (size_t i = 0; i < t->n; i++) {
         const oq_target *x = &t->v[i];
         const oq_figure *f = &s->figures[x->metric];
-        const double best = 2 * f->value - f->bound; /* as far above as the bound is below */
+        const double best = 2 * f->clear - f->bound; /* as far above as the bound is below */
         if (isfinite(best) && (oq_metric_of(x->metric)->less ? best > x->value : best < x->value))
             return true;
     }
@@ -148,9 +150,9 @@ double oq_targets_lack(const oq_targets *t, const oq_score *s, uint64_t of) {
         const oq_figure *f = &s->figures[x->metric];
         const bool some = s->samples < of;
         const double part = some && !is_power(x->metric) ? (double)s->samples / (double)of : 1;
-        if (x->metric == OQ_METRIC_METRIC || isnan(f->value))
+        if (x->metric == OQ_METRIC_METRIC || isnan(f->clear))
             continue;
-        most = fmax(most, lack_of(x, f->value, x->value, part));
+        most = fmax(most, lack_of(x, f->clear, x->value, part));
         if (!some && isfinite(f->bound))
             most = fmax(
                 most, lack_of(x, f->bound, m->less ? x->value + m->slack : x->value - m->slack, 1));
@@ -165,12 +167,12 @@ uint64_t oq_samples_needed(const oq_targets *t, const oq_score *s) {
         const oq_metric_info *m = oq_metric_of(x->metric);
         const oq_figure *f = &s->figures[x->metric];
         const double least = m->less ? x->value + m->slack : x->value - m->slack;
-        const double loss = as_loss(m, x->metric, f->value);
+        const double loss = as_loss(m, x->metric, f->clear);
         const double room = as_loss(m, x->metric, least) - loss;
         const double now = as_loss(m, x->metric, f->bound) - loss;
         if (holds(x, s))
             continue;
-        if (isnan(f->value) || !(room > 0) || (m->less ? f->value > x->value : f->value < x->value))
+        if (isnan(f->clear) || !(room > 0) || (m->less ? f->clear > x->value : f->clear < x->value))
             return 0;
         /* A spread shrinks with the root of the number, what is rare with the number. */
         const double part = isfinite(now) ? now / room : 4;

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define FORMAT "onq auto 4"
+#define FORMAT "onq auto 5"
 
 /* The numbers of a row, by name. */
 typedef struct field {
@@ -19,7 +19,7 @@ typedef struct field {
     double *value;
 } field;
 
-#define FIELDS (2 * OQ_METRICS + 7)
+#define FIELDS (3 * OQ_METRICS + 7)
 
 static void list_fields(oq_state_row *row, field v[FIELDS]) {
     const field others[] = {{"expected", &row->score.expected},
@@ -36,6 +36,8 @@ static void list_fields(oq_state_row *row, field v[FIELDS]) {
         snprintf(v[n++].name, sizeof v->name, "%s", name);
         v[n].value = &row->score.figures[m].bound;
         snprintf(v[n++].name, sizeof v->name, "%s_bound", name);
+        v[n].value = &row->score.figures[m].clear;
+        snprintf(v[n++].name, sizeof v->name, "%s_clear", name);
     }
     for (size_t i = 0; i < OQ_COUNT(others); i++)
         v[n++] = others[i];

@@ -321,7 +321,8 @@ static onq_code find_whole(oq_tune *t, onq_error *err) {
     const size_t n = t->choose->all.n, *places = spread(t->arena, n, n);
     OQ_TRY_ALLOC(places != NULL, err);
     OQ_TRY(oq_scoring_init(&t->whole, t->arena, t->choose->meaning, t->choose->n_outputs, err));
-    return add_set(t, NULL, t->choose, places, n, &t->whole, err);
+    OQ_TRY(add_set(t, NULL, t->choose, places, n, &t->whole, err));
+    return oq_scoring_find_close(&t->whole, err);
 }
 
 /* ---- times ---- */
@@ -423,7 +424,7 @@ static onq_code set_metric(oq_tune *t, const char *path, oq_score *s, onq_error 
     if (t->evaluate == NULL)
         return ONQ_OK;
     OQ_TRY(t->evaluate(t->ctx, path, &metric, err));
-    s->figures[OQ_METRIC_METRIC] = (oq_figure){metric, metric};
+    oq_score_set(s, OQ_METRIC_METRIC, metric);
     return ONQ_OK;
 }
 

@@ -90,13 +90,16 @@ static oq_grade grade_of(const oq_score *s) {
 /* What the targets are about, by the name of the metric: figures, and what other samples keep, for
  * which float needs no samples. */
 static void figures_json(const oq_auto *a, oq_jw *w, const oq_score *s, bool exact) {
-    static const char *const keys[] = {"figure", "bound"};
+    static const char *const keys[] = {"figure", "figure_without_close_calls", "bound"};
     for (size_t k = 0; k < OQ_COUNT(keys); k++) {
         oq_jw_begin_object(w, keys[k]);
         for (size_t i = 0; i < a->tune.targets.n; i++) {
             const oq_metric m = a->tune.targets.v[i].metric;
-            const bool bound = k == 1 && !exact;
-            oq_jw_real(w, oq_metric_of(m)->name, bound ? s->figures[m].bound : s->figures[m].value);
+            const oq_figure *f = &s->figures[m];
+            oq_jw_real(w, oq_metric_of(m)->name,
+                       k == 0 || exact ? f->value
+                       : k == 1        ? f->clear
+                                       : f->bound);
         }
         oq_jw_end_object(w);
     }
@@ -448,8 +451,9 @@ static void sure_text(const oq_auto *a, oq_buf *b) {
     if (s->close_calls > 0)
         oq_buf_addf(b,
                     "%" PRIu64 " of %" PRIu64 " rows are close calls in float; %" PRIu64
-                    " of these changed\n",
-                    s->close_calls, s->rows, s->close_flips);
+                    " of these changed%s\n",
+                    s->close_calls, s->rows, s->close_flips,
+                    s->close_flips > 0 ? ", which counts in the bound alone" : "");
 }
 
 /* How fast the one that is taken is. */

@@ -114,11 +114,11 @@ static const onq_option_info nbits_rows[] = {
             "Also quantize weights that the reference leaves float: weights in Constant nodes or "
             "after a Transpose, batches of matrices, experts of MoE, tables of Gather with 2 or 8 "
             "bits."),
-    OQ_PATH(
-        "weights", 0, "", "FILE",
-        "GGUF file whose weights replace those of the model. Blocks of Q4_0, Q4_1, Q4_K and Q8_0 stay "
-        "as they are, unless --bits, --block_size, --quant_method or --target_bits is given; "
-        "other types are quantized anew."),
+    OQ_PATH("weights", 0, "", "FILE",
+            "GGUF file whose weights replace those of the model. Blocks of Q4_0, Q4_1, Q4_K and "
+            "Q8_0 stay "
+            "as they are, unless --bits, --block_size, --quant_method or --target_bits is given; "
+            "other types are quantized anew."),
     OQ_PATH("weights_map", 0, "", "FILE",
             "JSON file with the tensors of --weights for initializers whose names are not those of "
             "a Llama export: {\"initializer\": \"tensor\"}."),

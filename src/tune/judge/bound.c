@@ -9,6 +9,12 @@
 #include <math.h>
 #include <stdlib.h>
 
+/* Of the rows, whose root is how many of the least margins count as spread evenly. */
+#define EVEN     1.5
+#define MIN_EVEN 4
+/* Of what is expected: margins and errors are not quite independent. */
+#define OF_MODEL 0.5
+
 double oq_student(size_t freedom) {
     static const double least[] = {INFINITY, 6.314, 2.920, 2.353, 2.132, 2.015,
                                    1.943,    1.895, 1.860, 1.833, 1.812};
@@ -93,16 +99,98 @@ static size_t count_below(const float *v, size_t n, float x, bool or_equal) {
     return low;
 }
 
-onq_code oq_flips_chances(const oq_flips *f, oq_arena *a, bool unseen, double *chance,
-                          onq_error *err) {
+onq_code oq_flips_chances(const oq_flips *f, oq_arena *a, double *chance, onq_error *err) {
     const float *errors = sorted(f->errors, f->n, a);
     OQ_TRY_ALLOC(errors != NULL, err);
     const float most = f->n > 0 ? 2 * errors[f->n - 1] : 0;
     for (size_t i = 0; i < f->n; i++) {
         const size_t above = f->n - count_below(errors, f->n, f->margins[i], true);
-        chance[i] = unseen ? (double)(above + (most > f->margins[i])) / (double)(f->n + 1)
-                           : (double)above / (double)f->n;
+        chance[i] = (double)(above + (most > f->margins[i])) / (double)(f->n + 1);
         assert(chance[i] >= 0 && chance[i] <= 1);
+    }
+    return ONQ_OK;
+}
+
+/* Margins that rise; those before the edge count as spread evenly from zero to it. */
+typedef struct spread {
+    const float *v;
+    size_t n, before;
+    double edge;
+} spread;
+
+static spread spread_margins(const float *rising, size_t n, size_t some) {
+    assert(n > 0);
+    const size_t least = some < MIN_EVEN ? MIN_EVEN : some, before = least < n ? least : n - 1;
+    return (spread){.v = rising, .n = n, .before = before, .edge = (double)rising[before]};
+}
+
+/* The part of all margins that an error is larger than. */
+static double reach(const spread *s, double error) {
+    if (error <= 0)
+        return 0;
+    const double even = (double)s->before / (double)s->n;
+    return error < s->edge
+               ? error / s->edge * even
+               : fmax(even, (double)count_below(s->v, s->n, (float)error, false) / (double)s->n);
+}
+
+/* Sums over one sample. */
+typedef struct reached {
+    double sum, of, near;
+} reached;
+
+static reached reach_of(const oq_flips *f, const oq_flip_rows *rows, const spread *s, double most) {
+    const float middle = s->v[(s->n - 1) / 2];
+    reached out = {0};
+    for (uint64_t i = rows->first; i < rows->first + rows->n; i++) {
+        const double error = (double)f->errors[i];
+        out.near += (double)f->margins[i] < s->edge;
+        if (f->margins[i] > middle)
+            continue;
+        out.sum += (reach(s, error) + reach(s, fmin(-error, most))) / 2;
+        out.of++;
+    }
+    return out;
+}
+
+static double largest_error(const oq_flips *f) {
+    double most = 0;
+    for (size_t i = 0; i < f->n; i++)
+        most = fmax(most, (double)f->errors[i]);
+    return most;
+}
+
+/* What is expected where margins are spread like this; two lists of n_samples are for sums. */
+static oq_ratio expect_of(const oq_flips *f, const oq_flip_rows *samples, size_t n_samples,
+                          const spread *s, oq_loss *sums, oq_loss *near) {
+    const double most = largest_error(f);
+    double of = 0;
+    for (size_t i = 0; i < n_samples; i++) {
+        const reached x = reach_of(f, &samples[i], s, most);
+        sums[i] = (oq_loss){x.sum, x.of, samples[i].fold};
+        near[i] = (oq_loss){x.near, (double)samples[i].n, samples[i].fold};
+        of += x.of;
+    }
+    const oq_ratio small = oq_ratio_of(near, n_samples);
+    const double of_density = small.value > 0 ? small.error / small.value : 1;
+    oq_ratio out = oq_ratio_of(sums, n_samples);
+    out.value = (out.value * of + reach(s, 2 * most) / 2) / (of + 1);
+    out.error = hypot(out.error, out.value * hypot(of_density, OF_MODEL));
+    return out;
+}
+
+onq_code oq_flips_expect(const oq_flips *f, const oq_flip_rows *samples, size_t n_samples,
+                         oq_arena *a, oq_ratio *out, onq_error *err) {
+    const size_t many = (size_t)sqrt(EVEN * (double)f->n);
+    const float *rising = sorted(f->margins, f->n, a);
+    oq_loss *sums = OQ_NEW_ARRAY(a, oq_loss, n_samples + 1),
+            *near = OQ_NEW_ARRAY(a, oq_loss, n_samples + 1);
+    OQ_TRY_ALLOC(rising != NULL && sums != NULL && near != NULL, err);
+    for (size_t some = many, k = 0; k < 2; k++, some /= 2) {
+        const spread s = spread_margins(rising, f->n, some);
+        const oq_ratio x = expect_of(f, samples, n_samples, &s, sums, near);
+        if (k == 0 || oq_ratio_bound(&x) < oq_ratio_bound(out))
+            *out = x;
     }
     return ONQ_OK;
 }

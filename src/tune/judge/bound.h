@@ -30,16 +30,35 @@ double oq_student(size_t freedom);
 
 /* Answers that change. A row of scores has a margin, of float's best over its second, and the
  * candidate takes some of it away; where it takes more, the answer is another one. Each row's error
- * may hit any row's margin: all pairs say how likely that is, with the tails that errors have. */
+ * may hit any row's margin: that says how likely it is, with the tails that errors have. */
 typedef struct oq_flips {
     const float *margins, *errors; /* of n rows */
     size_t n;
 } oq_flips;
 
-/* For every row how likely it is that its answer changes, into chance[n]; with `unseen` an error
- * twice as large as any that was seen counts as one more. ONQ_E_NOMEM. */
-onq_code oq_flips_chances(const oq_flips *f, oq_arena *a, bool unseen, double *chance,
-                          onq_error *err);
+/* The rows of one sample. */
+typedef struct oq_flip_rows {
+    uint64_t first, n;
+    unsigned fold;
+} oq_flip_rows;
+
+/* The part of all rows that will have another answer, and how far it may be wrong.
+ *
+ * Samples show few small margins, so the density near zero is taken to be even: the least
+ * sqrt(1.5 n) margins, or half as many, 4 at least, are spread from zero to the next one, whichever
+ * promises more. A row that float hardly decides is then one draw of many. Only errors of the half of the rows with the smaller margins count,
+ * for errors of other rows may be of another size. A gain counts as a loss of that size, up to the
+ * largest loss. One more error is twice as large as any. The error of the result comes from the
+ * spread of what the samples' errors reach, from the number of small margins, and allows for half of
+ * the value: small margins may have larger errors. ONQ_E_NOMEM. */
+onq_code oq_flips_expect(const oq_flips *f, const oq_flip_rows *samples, size_t n_samples,
+                         oq_arena *a, oq_ratio *out, onq_error *err);
+
+/* ---- the same for sequences, whose rows are many ---- */
+
+/* For every row how likely it is that its answer changes, into chance[n]; an error twice as large
+ * as any that was seen counts as one more. ONQ_E_NOMEM. */
+onq_code oq_flips_chances(const oq_flips *f, oq_arena *a, double *chance, onq_error *err);
 /* How many answers change, of one row, for margins smaller than any that was seen: such a margin
  * comes with a chance of 1 in n + 1, and lies anywhere between nothing and the smallest. */
 double oq_flips_unseen(const oq_flips *f);

@@ -7,10 +7,13 @@
 #include "onnx/tensor.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 /* Probabilities below this say nothing but "not this class": what quantization does to them
  * matters to nobody, and their logarithms would drown the rest. */
 #define MIN_PROBABILITY 0.002
+/* What float32 tells from 1, for a Sigmoid, and a bit more. */
+#define MIN_SCORE 1e-7
 /* Of the median margin: a row that float hardly decides. */
 #define CLOSE_PART 0.05
 #define MASK_AT    0.5
@@ -36,9 +39,8 @@ uint64_t oq_rows_of(const oq_datum *d) {
     return (is_real(d) && n >= 2) ? d->count / n : 0;
 }
 
-/* The value before the link, as far as it is known. */
-static double before(oq_link link, double v) {
-    const double least = MIN_PROBABILITY;
+/* The value before the link, as far as it is known. Probabilities below `least` are that. */
+static double before_from(oq_link link, double v, double least) {
     if (link == OQ_LINK_SOFTMAX)
         return log(v > least ? v : least) - log(least);
     if (link == OQ_LINK_SIGMOID) {
@@ -48,15 +50,21 @@ static double before(oq_link link, double v) {
     return v;
 }
 
+static double before(oq_link link, double v) {
+    return before_from(link, v, MIN_PROBABILITY);
+}
+
 /* ---- margins ---- */
 
-/* Of the value at `top` over the largest other of n values. */
+/* Of the value at `top` over the largest other of n values. Rows that float is sure of have errors
+ * like the others, so what is left of a small probability counts too. */
 static double margin_of(const oq_datum *d, oq_link link, uint64_t from, uint64_t n, uint64_t top) {
     double other = -INFINITY;
     for (uint64_t i = 0; i < n; i++)
         if (i != top && oq_datum_real(d, from + i) > other)
             other = oq_datum_real(d, from + i);
-    return before(link, oq_datum_real(d, from + top)) - before(link, other);
+    return before_from(link, oq_datum_real(d, from + top), MIN_SCORE) -
+           before_from(link, other, MIN_SCORE);
 }
 
 onq_code oq_margins_add(oq_margins *m, oq_arena *a, const oq_datum *d, oq_link link,
@@ -326,13 +334,13 @@ onq_code oq_scoring_add(oq_scoring *s, const oq_pair *x, onq_error *err) {
 oq_score oq_score_none(void) {
     oq_score s = {.expected = NAN, .objective = NAN, .worst_tenth = NAN, .accuracy = NAN};
     for (size_t i = 0; i < OQ_METRICS; i++)
-        s.figures[i] = (oq_figure){NAN, NAN};
+        s.figures[i] = (oq_figure){NAN, NAN, NAN};
     return s;
 }
 
 void oq_score_set(oq_score *s, oq_metric m, double value) {
     assert(m < OQ_METRICS);
-    s->figures[m] = (oq_figure){value, value};
+    s->figures[m] = (oq_figure){value, value, value};
 }
 
 bool oq_score_is_wrong(const oq_score *s) {
@@ -368,14 +376,14 @@ static oq_ratio ratio_of(const ending *e) {
 }
 
 static void worse(oq_figure *f, double value, double bound) {
-    f->value = fmin(f->value, value);
+    f->value = f->clear = fmin(f->value, value);
     f->bound = fmin(f->bound, bound);
 }
 
 static void end_outputs(ending *e) {
     oq_figure *db = &e->out->figures[OQ_METRIC_SQNR], *cosine = &e->out->figures[OQ_METRIC_COSINE];
-    *db = (oq_figure){INFINITY, INFINITY};
-    *cosine = (oq_figure){1, 1};
+    *db = (oq_figure){INFINITY, INFINITY, INFINITY};
+    *cosine = (oq_figure){1, 1, 1};
     e->out->objective = INFINITY;
     for (size_t k = 0; k < e->s->n_outputs; k++) {
         const oq_score_sum *x = &e->s->sums[k];
@@ -430,18 +438,42 @@ static double percent_kept(double lost) {
     return fmax(0, 100 * (1 - lost));
 }
 
+/* The margin that divides close calls from the others; 0 without rows. */
+static onq_code close_margin(const float *margins, size_t n, oq_arena *a, double *out,
+                             onq_error *err) {
+    float *v = OQ_NEW_ARRAY(a, float, n + 1);
+    OQ_TRY_ALLOC(v != NULL, err);
+    memcpy(v, margins, n * sizeof *v);
+    qsort(v, n, sizeof *v, oq_by_float);
+    *out = n > 0 ? CLOSE_PART * (double)v[n / 2] : 0;
+    return ONQ_OK;
+}
+
+onq_code oq_scoring_find_close(oq_scoring *s, onq_error *err) {
+    OQ_SCRATCH(scratch, s->arena->alloc);
+    return close_margin(s->margins.v, s->margins.n, &scratch, &s->close, err);
+}
+
+static bool is_clear_flip(const oq_flips *f, size_t i, double close) {
+    return f->errors[i] > f->margins[i] && (double)f->margins[i] >= close;
+}
+
+uint64_t oq_scoring_clear_flips(const oq_scoring *s, double close) {
+    const oq_flips f = {s->margins.v, s->errors.v, s->margins.n};
+    uint64_t n = 0;
+    for (size_t i = 0; i < f.n; i++)
+        n += is_clear_flip(&f, i, close);
+    return n;
+}
+
 /* Rows that float hardly decides, and how many of them changed. */
 static onq_code count_close(ending *e, onq_error *err) {
-    const size_t n = e->s->margins.n;
-    oq_keyed *order = OQ_NEW_ARRAY(e->a, oq_keyed, n + 1);
-    OQ_TRY_ALLOC(order != NULL, err);
-    for (size_t i = 0; i < n; i++)
-        order[i] = (oq_keyed){(double)e->s->margins.v[i], (uint32_t)i};
-    oq_keyed_sort(order, n);
-    const double close = n > 0 ? CLOSE_PART * order[n / 2].key : 0;
-    for (size_t i = 0; i < n && order[i].key < close; i++) {
-        e->out->close_calls++;
-        e->out->close_flips += e->s->errors.v[order[i].at] > e->s->margins.v[order[i].at];
+    double close = 0;
+    OQ_TRY(close_margin(e->s->margins.v, e->s->margins.n, e->a, &close, err));
+    for (size_t i = 0; i < e->s->margins.n; i++) {
+        const float margin = e->s->margins.v[i];
+        e->out->close_calls += (double)margin < close;
+        e->out->close_flips += (double)margin < close && e->s->errors.v[i] > margin;
     }
     return ONQ_OK;
 }
@@ -467,10 +499,10 @@ static answer_rows rows_of(const oq_sample_score *v, answers what) {
                : (answer_rows){what == ANSWER_ROWS ? v->rows : v->sequences, v->first_row, v->rows};
 }
 
-/* The rows' chances to change, summed up for each sample. */
-static void sum_chances(ending *e, const double *chance, answers what) {
+/* The rows' chances to change, as chances of their sequences, summed up for each sample. */
+static void sum_chances(ending *e, const double *chance) {
     for (size_t i = 0; i < e->s->all.n; i++) {
-        const answer_rows x = rows_of(&e->s->all.v[i], what);
+        const answer_rows x = rows_of(&e->s->all.v[i], ANSWER_SEQUENCES);
         const uint64_t each = x.n > 0 ? x.rows / x.n : 0;
         double lost = 0;
         for (uint64_t k = 0; k < x.n; k++) {
@@ -483,34 +515,79 @@ static void sum_chances(ending *e, const double *chance, answers what) {
     }
 }
 
+/* The figure without rows that float hardly decides: a sequence counts if another row changed. */
+static onq_code find_clear(ending *e, const oq_flips *f, answers what, oq_figure *out,
+                           onq_error *err) {
+    double close = 0, lost = 0, of = 0;
+    OQ_TRY(close_margin(f->margins, f->n, e->a, &close, err));
+    for (size_t i = 0; i < e->s->all.n; i++) {
+        const answer_rows x = rows_of(&e->s->all.v[i], what);
+        const uint64_t each = x.n > 0 ? x.rows / x.n : 0;
+        for (uint64_t k = 0; k < x.n; k++) {
+            bool changed = false, decided = what == ANSWER_SEQUENCES;
+            for (uint64_t r = x.first + k * each; r < x.first + (k + 1) * each; r++) {
+                changed |= is_clear_flip(f, r, close);
+                decided |= (double)f->margins[r] >= close;
+            }
+            lost += changed;
+            of += decided;
+        }
+    }
+    out->clear = of > 0 ? percent_kept(lost / of) : out->value;
+    return ONQ_OK;
+}
+
+/* What errors do to the margins of rows of which each is an answer. */
+static onq_code predict_rows(ending *e, const oq_flips *f, answers what, oq_ratio *out,
+                             onq_error *err) {
+    const size_t n = e->s->all.n;
+    oq_flip_rows *rows = OQ_NEW_ARRAY(e->a, oq_flip_rows, n + 1);
+    OQ_TRY_ALLOC(rows != NULL, err);
+    for (size_t i = 0; i < n; i++) {
+        const answer_rows x = rows_of(&e->s->all.v[i], what);
+        rows[i] = (oq_flip_rows){x.first, x.rows, e->s->all.v[i].fold};
+    }
+    OQ_TRY(oq_flips_expect(f, rows, n, e->a, out, err));
+    if (what == ANSWER_ROWS)
+        e->out->expected = percent_kept(out->value);
+    return ONQ_OK;
+}
+
+/* The same for sequences: every error against every margin. */
+static onq_code predict_sequences(ending *e, const oq_flips *f, const oq_ratio *counted, double of,
+                                  oq_ratio *out, onq_error *err) {
+    double *chance = OQ_NEW_ARRAY(e->a, double, f->n), *hit = OQ_NEW_ARRAY(e->a, double, f->n);
+    OQ_TRY_ALLOC(chance != NULL && hit != NULL, err);
+    OQ_TRY(oq_flips_chances(f, e->a, chance, err));
+    OQ_TRY(oq_flips_hits(f, e->a, hit, err));
+    sum_chances(e, chance);
+    *out = ratio_of(e);
+    sum_chances(e, hit);
+    out->error = hypot(out->error, ratio_of(e).error);
+    const double each = of > 0 ? (double)f->n / of : 1; /* rows */
+    out->value = fmax(out->value, counted->value) + each * oq_flips_unseen(f);
+    return ONQ_OK;
+}
+
 /* From what was counted, which is in the losses, and where there are margins from what real errors
  * do to them: rows are few, and equal ones may be luck. The better of both bounds counts, for each
  * holds by itself. */
 static onq_code end_answers(ending *e, const oq_flips *f, answers what, oq_figure *out,
                             onq_error *err) {
     double of = 0;
+    oq_ratio predicted;
     for (size_t i = 0; i < e->s->all.n; i++)
         of += e->losses[i].of;
     const oq_ratio counted = ratio_of(e);
     if (isnan(counted.value))
         return ONQ_OK;
-    *out = (oq_figure){percent_kept(counted.value), percent_kept(bound_of_count(&counted, of))};
+    const double kept = percent_kept(counted.value);
+    *out = (oq_figure){kept, percent_kept(bound_of_count(&counted, of)), kept};
     if (f->n == 0)
         return ONQ_OK;
-    double *chance = OQ_NEW_ARRAY(e->a, double, f->n), *hit = OQ_NEW_ARRAY(e->a, double, f->n);
-    OQ_TRY_ALLOC(chance != NULL && hit != NULL, err);
-    OQ_TRY(oq_flips_chances(f, e->a, false, chance, err));
-    sum_chances(e, chance, what);
-    if (what == ANSWER_ROWS)
-        e->out->expected = percent_kept(ratio_of(e).value);
-    OQ_TRY(oq_flips_chances(f, e->a, true, chance, err));
-    OQ_TRY(oq_flips_hits(f, e->a, hit, err));
-    sum_chances(e, chance, what);
-    oq_ratio predicted = ratio_of(e);
-    sum_chances(e, hit, what);
-    predicted.error = hypot(predicted.error, ratio_of(e).error);
-    const double each = what == ANSWER_SEQUENCES && of > 0 ? (double)f->n / of : 1; /* rows */
-    predicted.value = fmax(predicted.value, counted.value) + each * oq_flips_unseen(f);
+    OQ_TRY(find_clear(e, f, what, out, err));
+    OQ_TRY(what == ANSWER_SEQUENCES ? predict_sequences(e, f, &counted, of, &predicted, err)
+                                    : predict_rows(e, f, what, &predicted, err));
     out->bound = fmax(out->bound, percent_kept(oq_ratio_bound(&predicted)));
     return ONQ_OK;
 }
@@ -542,6 +619,10 @@ static onq_code end_detections(ending *e, onq_error *err) {
     return end_answers(e, &none, ANSWER_ROWS, &e->out->figures[OQ_METRIC_DETECTIONS], err);
 }
 
+static void set_figure(ending *e, oq_metric m, double value, double bound) {
+    e->out->figures[m] = (oq_figure){value, bound, value};
+}
+
 static void end_others(ending *e) {
     const oq_meaning *m = e->s->meaning;
     int64_t labelled = 0, right = 0;
@@ -549,22 +630,21 @@ static void end_others(ending *e) {
         LOSSES(e, v->mask_apart, v->mask_any);
         const oq_ratio r = ratio_of(e);
         if (!isnan(r.value))
-            e->out->figures[OQ_METRIC_IOU] =
-                (oq_figure){percent_kept(r.value), percent_kept(oq_ratio_bound(&r))};
+            set_figure(e, OQ_METRIC_IOU, percent_kept(r.value), percent_kept(oq_ratio_bound(&r)));
     }
     if (m->wanted[OQ_METRIC_KL]) {
         LOSSES(e, v->text.wrecked || v->text.differs ? INFINITY : v->text.kl, v->text.rows);
         const oq_ratio r = ratio_of(e);
         if (!isnan(r.value))
-            e->out->figures[OQ_METRIC_KL] = (oq_figure){r.value, oq_ratio_bound(&r)};
+            set_figure(e, OQ_METRIC_KL, r.value, oq_ratio_bound(&r));
     }
     if (m->wanted[OQ_METRIC_PERPLEXITY_RISE]) {
         LOSSES(e, v->text.wrecked ? INFINITY : v->text.loss - v->text.loss_float,
                v->text.predictions);
         const oq_ratio r = ratio_of(e);
         if (!isnan(r.value))
-            e->out->figures[OQ_METRIC_PERPLEXITY_RISE] =
-                (oq_figure){100 * expm1(r.value), 100 * expm1(oq_ratio_bound(&r))};
+            set_figure(e, OQ_METRIC_PERPLEXITY_RISE, 100 * expm1(r.value),
+                       100 * expm1(oq_ratio_bound(&r)));
     }
     for (size_t i = 0; i < e->s->all.n; i++) {
         labelled += e->s->all.v[i].labelled;
@@ -575,7 +655,7 @@ static void end_others(ending *e) {
     LOSSES(e, v->float_right - v->right, v->labelled);
     const oq_ratio r = ratio_of(e);
     e->out->accuracy = 100 * (double)right / (double)labelled;
-    e->out->figures[OQ_METRIC_ACCURACY_DROP] = (oq_figure){100 * r.value, 100 * oq_ratio_bound(&r)};
+    set_figure(e, OQ_METRIC_ACCURACY_DROP, 100 * r.value, 100 * oq_ratio_bound(&r));
 }
 
 static onq_code end_all(ending *e, onq_error *err) {

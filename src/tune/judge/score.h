@@ -20,6 +20,7 @@
 typedef struct oq_figure {
     double value; /* NaN: there is none */
     double bound; /* NaN likewise; of one sample nothing is certain, and it is infinite */
+    double clear; /* the value without answers that float itself hardly decides */
 } oq_figure;
 
 #define OQ_WORST 3
@@ -32,7 +33,8 @@ typedef struct oq_score {
     double accuracy;    /* percent, with labels; else NaN */
     uint64_t samples;
     uint64_t rows;            /* compared for the agreement */
-    uint64_t close_calls;     /* rows that float itself hardly decides */
+    uint64_t close_calls;     /* rows that float itself hardly decides: with a margin below a
+                               * twentieth of the median one */
     uint64_t close_flips;     /* of these, with another class than float's */
     uint64_t worst[OQ_WORST]; /* numbers of the samples with the fewest dB, the worst first */
     double worst_db[OQ_WORST];
@@ -83,6 +85,7 @@ typedef struct oq_scoring {
     OQ_VEC(float) margins; /* of float's classes, before the link */
     OQ_VEC(float) errors;  /* of the same rows: what the candidate takes away from them */
     oq_neighbours neighbours;
+    double close; /* margins below this are close calls, once oq_scoring_find_close found it */
 } oq_scoring;
 
 onq_code oq_scoring_init(oq_scoring *s, oq_arena *a, const oq_meaning *meaning, size_t n_outputs,
@@ -102,6 +105,10 @@ typedef struct oq_pair {
 } oq_pair;
 /* ONQ_E_NOMEM. */
 onq_code oq_scoring_add(oq_scoring *s, const oq_pair *x, onq_error *err);
+/* From the margins of all that was added; ONQ_E_NOMEM. */
+onq_code oq_scoring_find_close(oq_scoring *s, onq_error *err);
+/* Rows with another class than float's, but for close calls (margins below `close`). */
+uint64_t oq_scoring_clear_flips(const oq_scoring *s, double close);
 /* The figures of all that was added; ONQ_E_NOMEM. */
 onq_code oq_scoring_end(const oq_scoring *s, oq_score *out, onq_error *err);
 

@@ -151,11 +151,45 @@ static void heavy_tails(void **state) {
     score_rows(margins, small, 60, &s);
     assert_float_equal(figure(&s, OQ_METRIC_AGREEMENT), 100, 1e-9);
     assert_true(s.figures[OQ_METRIC_AGREEMENT].bound > 99);
-    assert_float_equal(s.expected, 100, 1e-9);
+    assert_true(s.expected > 99.9);
     score_rows(margins, heavy, 60, &s);
     assert_float_equal(figure(&s, OQ_METRIC_AGREEMENT), 100, 1e-9);
     assert_true(s.figures[OQ_METRIC_AGREEMENT].bound < 99);
-    assert_true(s.expected < 99.8 && s.expected > 99.4); /* a fifth of a sixtieth */
+    assert_true(s.expected < 99.5 &&
+                s.expected > 99); /* a fifth, or more, of half of a thirtieth */
+}
+
+/* One row of forty is a close call in float and changes. It is said apart: the figure counts it,
+ * what the target asks of these samples does not, and the bound is nearly that of forty rows without
+ * it. The same change of a row that float decides counts. */
+static void one_close_call(void **state) {
+    float margins[40], errors[40];
+    oq_score none, one, clear;
+    (void)state;
+    for (size_t i = 0; i < 40; i++) {
+        margins[i] = 0.5F + 0.25F * (float)i;
+        errors[i] = 0.02F * (float)(i % 3 == 0) - 0.01F;
+    }
+    score_rows(margins, errors, 40, &none);
+    margins[5] = 0.001F;
+    errors[5] = 0.01F;
+    score_rows(margins, errors, 40, &one);
+    assert_int_equal(none.close_calls, 0);
+    assert_int_equal(one.close_calls, 1);
+    assert_int_equal(one.close_flips, 1);
+    assert_float_equal(figure(&one, OQ_METRIC_AGREEMENT), 97.5, 1e-9);
+    assert_float_equal(one.figures[OQ_METRIC_AGREEMENT].clear, 100, 1e-9);
+    assert_true(none.figures[OQ_METRIC_AGREEMENT].bound > 99);
+    assert_true(one.figures[OQ_METRIC_AGREEMENT].bound >
+                none.figures[OQ_METRIC_AGREEMENT].bound - 0.3);
+    oq_target target = {OQ_METRIC_AGREEMENT, 99};
+    const oq_targets t = {.v = &target, .n = 1};
+    assert_true(oq_targets_hold(&t, &one));
+    margins[5] = 3;
+    errors[5] = 3.1F;
+    score_rows(margins, errors, 40, &clear);
+    assert_float_equal(clear.figures[OQ_METRIC_AGREEMENT].clear, 97.5, 1e-9);
+    assert_false(oq_targets_hold(&t, &clear));
 }
 
 /* What is certain hangs on the number. */
@@ -238,9 +272,10 @@ static void fill(bm *b, oq_candidates *all, const row *rows, size_t n) {
                             .ms_noise = rows[i].ms_noise,
                             .score = {.objective = rows[i].db, .samples = 100, .rows = 100}};
         for (size_t k = 0; k < OQ_METRICS; k++)
-            c->score.figures[k] = (oq_figure){NAN, NAN};
-        c->score.figures[OQ_METRIC_AGREEMENT] = (oq_figure){rows[i].agreement, rows[i].agreement};
-        c->score.figures[OQ_METRIC_SQNR] = (oq_figure){rows[i].db, rows[i].db};
+            c->score.figures[k] = (oq_figure){NAN, NAN, NAN};
+        c->score.figures[OQ_METRIC_AGREEMENT] =
+            (oq_figure){rows[i].agreement, rows[i].agreement, rows[i].agreement};
+        c->score.figures[OQ_METRIC_SQNR] = (oq_figure){rows[i].db, rows[i].db, rows[i].db};
         for (size_t k = 0; k < rows[i].n_options; k++)
             assert_true(OQ_PUSH(b->a, &c->recipe.options, (oq_recipe_option){"option", NULL}));
         assert_true(OQ_PUSH(b->a, all, c));
@@ -414,7 +449,7 @@ static void targets(void **state) {
         oq_targets t = {0};
         oq_score s = {.samples = 10};
         assert_true(OQ_PUSH(b.a, &t, (oq_target){cases[i].metric, cases[i].target}));
-        s.figures[cases[i].metric] = (oq_figure){cases[i].value, cases[i].bound};
+        s.figures[cases[i].metric] = (oq_figure){cases[i].value, cases[i].bound, cases[i].value};
         assert_int_equal(oq_targets_hold(&t, &s), cases[i].holds);
         /* More samples help where the figure is there and the bound is not. */
         const bool lacks = cases[i].metric == OQ_METRIC_AGREEMENT && cases[i].value >= 99;
@@ -496,9 +531,10 @@ static void lost(void **state) {
     for (int i = 0; i < 4; i++) /* 8 rows, a power of 100 */
         assert_ok(oq_scoring_add(&whole, &self, &err), err);
     assert_ok(oq_scoring_init(&s, b.a, &meaning, 1, &err), err);
-    const oq_target rows[] = {{OQ_METRIC_AGREEMENT, 87}, {OQ_METRIC_AGREEMENT, 88},
-                              {OQ_METRIC_SQNR, 7},       {OQ_METRIC_SQNR, 8},
-                              {OQ_METRIC_SQNR, 19},      {OQ_METRIC_SQNR, 21}};
+    const oq_target rows[] = {
+        {OQ_METRIC_AGREEMENT, 87}, {OQ_METRIC_AGREEMENT, 88, OQ_METRIC_AGREEMENT},
+        {OQ_METRIC_SQNR, 7},       {OQ_METRIC_SQNR, 8},
+        {OQ_METRIC_SQNR, 19},      {OQ_METRIC_SQNR, 21}};
     oq_targets t[OQ_COUNT(rows)] = {{0}};
     for (size_t i = 0; i < OQ_COUNT(rows); i++)
         assert_true(OQ_PUSH(b.a, &t[i], rows[i]));
@@ -555,14 +591,14 @@ static void missed(void **state) {
         oq_figure figure;
         bool missed;
     } rows[] = {
-        {{OQ_METRIC_SQNR, 30}, {28, 27}, true},
-        {{OQ_METRIC_SQNR, 30}, {28, 25}, false},
-        {{OQ_METRIC_SQNR, 30}, {31, 20}, false},
-        {{OQ_METRIC_KL, 0.1}, {0.3, 0.4}, true},
-        {{OQ_METRIC_KL, 0.1}, {0.3, 0.6}, false},
-        {{OQ_METRIC_AGREEMENT, 99}, {97, 96}, true},
-        {{OQ_METRIC_AGREEMENT, 99}, {NAN, 1}, false},
-        {{OQ_METRIC_SQNR, 30}, {20, -INFINITY}, false},
+        {{OQ_METRIC_SQNR, 30}, {28, 27, 28}, true},
+        {{OQ_METRIC_SQNR, 30}, {28, 25, 28}, false},
+        {{OQ_METRIC_SQNR, 30}, {31, 20, 31}, false},
+        {{OQ_METRIC_KL, 0.1}, {0.3, 0.4, 0.3}, true},
+        {{OQ_METRIC_KL, 0.1}, {0.3, 0.6, 0.3}, false},
+        {{OQ_METRIC_AGREEMENT, 99}, {97, 96, 97}, true},
+        {{OQ_METRIC_AGREEMENT, 99}, {NAN, 1, NAN}, false},
+        {{OQ_METRIC_SQNR, 30}, {20, -INFINITY, 20}, false},
     };
     for (size_t i = 0; i < OQ_COUNT(rows); i++) {
         oq_target one = rows[i].target;
@@ -583,19 +619,19 @@ static void lack(void **state) {
         uint64_t samples;
         double db;
     } rows[] = {
-        {{OQ_METRIC_SQNR, 30}, {28, 26}, 10, 3},
-        {{OQ_METRIC_SQNR, 30}, {28, 28}, 10, 2},
-        {{OQ_METRIC_SQNR, 30}, {31, 29}, 10, 0},
-        {{OQ_METRIC_SQNR, 30}, {28, 10}, 5, 2},
-        {{OQ_METRIC_KL, 0.1}, {1, 0.5}, 10, 10},
-        {{OQ_METRIC_AGREEMENT, 99}, {90, 99}, 10, 20},
-        {{OQ_METRIC_AGREEMENT, 99}, {100, 97}, 10, 6.0206},
-        {{OQ_METRIC_AGREEMENT, 99}, {80, 10}, 5, 20},
-        {{OQ_METRIC_AGREEMENT, 99}, {100, 98.5}, 10, 0},
-        {{OQ_METRIC_COSINE, 0.99}, {0.9, 0.99}, 10, 10},
-        {{OQ_METRIC_METRIC, 5}, {1, 1}, 10, 0},
-        {{OQ_METRIC_SQNR, 30}, {NAN, NAN}, 10, 0},
-        {{OQ_METRIC_SQNR, 30}, {29, -INFINITY}, 10, 1},
+        {{OQ_METRIC_SQNR, 30}, {28, 26, 28}, 10, 3},
+        {{OQ_METRIC_SQNR, 30}, {28, 28, 28}, 10, 2},
+        {{OQ_METRIC_SQNR, 30}, {31, 29, 31}, 10, 0},
+        {{OQ_METRIC_SQNR, 30}, {28, 10, 28}, 5, 2},
+        {{OQ_METRIC_KL, 0.1}, {1, 0.5, 1}, 10, 10},
+        {{OQ_METRIC_AGREEMENT, 99}, {90, 99, 90}, 10, 20},
+        {{OQ_METRIC_AGREEMENT, 99}, {100, 97, 100}, 10, 6.0206},
+        {{OQ_METRIC_AGREEMENT, 99}, {80, 10, 80}, 5, 20},
+        {{OQ_METRIC_AGREEMENT, 99}, {100, 98.5, 100}, 10, 0},
+        {{OQ_METRIC_COSINE, 0.99}, {0.9, 0.99, 0.9}, 10, 10},
+        {{OQ_METRIC_METRIC, 5}, {1, 1, 1}, 10, 0},
+        {{OQ_METRIC_SQNR, 30}, {NAN, NAN, NAN}, 10, 0},
+        {{OQ_METRIC_SQNR, 30}, {29, -INFINITY, 29}, 10, 1},
     };
     for (size_t i = 0; i < OQ_COUNT(rows); i++) {
         oq_target one = rows[i].target;
@@ -619,7 +655,7 @@ int main(void) {
         cmocka_unit_test(targets),        cmocka_unit_test(commands),
         cmocka_unit_test(lost),           cmocka_unit_test(neighbours),
         cmocka_unit_test(missed),         cmocka_unit_test(decoders),
-        cmocka_unit_test(lack),
+        cmocka_unit_test(lack),           cmocka_unit_test(one_close_call),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -283,7 +283,8 @@ static void ratios(void **state) {
     assert_true(isinf(oq_ratio_bound(&lost)));
 }
 
-/* Every error against every margin; an error twice as large as any; a margin smaller than any. */
+/* Of sequences: every error against every margin; an error twice as large as any; a margin smaller
+ * than any. */
 static void flips(void **state) {
     const float margins[] = {1, 2, 4}, errors[] = {0.5F, 3, 0};
     const oq_flips f = {margins, errors, 3};
@@ -292,11 +293,7 @@ static void flips(void **state) {
     onq_error err = ONQ_ERROR_INIT;
     (void)state;
     bm_begin(&b, NULL, 13);
-    assert_ok(oq_flips_chances(&f, b.a, false, chance, &err), err);
-    assert_float_equal(chance[0], 1.0 / 3, 1e-12);
-    assert_float_equal(chance[1], 1.0 / 3, 1e-12);
-    assert_float_equal(chance[2], 0, 1e-12);
-    assert_ok(oq_flips_chances(&f, b.a, true, chance, &err), err);
+    assert_ok(oq_flips_chances(&f, b.a, chance, &err), err);
     assert_float_equal(chance[0], 2.0 / 4, 1e-12);
     assert_float_equal(chance[2], 1.0 / 4, 1e-12); /* 6 is larger than 4 */
     assert_ok(oq_flips_hits(&f, b.a, hit, &err), err);
@@ -306,13 +303,109 @@ static void flips(void **state) {
     bm_end(&b);
 }
 
+#define ROWS 24
+
+/* One row a sample. */
+static oq_ratio expect(bm *b, const float *margins, const float *errors, size_t n) {
+    const oq_flips f = {margins, errors, n};
+    oq_flip_rows rows[ROWS];
+    oq_ratio r;
+    onq_error err = ONQ_ERROR_INIT;
+    for (size_t i = 0; i < n; i++)
+        rows[i] = (oq_flip_rows){i, 1, (unsigned)(i % 2)};
+    assert_ok(oq_flips_expect(&f, rows, n, b->a, &r, &err), err);
+    return r;
+}
+
+/* Of 24 rows the least 6 margins, or 4, count as spread from zero to the next: where exactly they
+ * lie says nothing, and one of nearly nothing is no worse than one of a sixth. */
+static void margins_are_spread(void **state) {
+    float margins[ROWS], close[ROWS], errors[ROWS];
+    bm b;
+    (void)state;
+    bm_begin(&b, NULL, 13);
+    for (size_t i = 0; i < ROWS; i++) {
+        margins[i] = close[i] = 1 + (float)i; /* the fifth is 5 */
+        errors[i] = 0.07F;
+    }
+    close[0] = 1e-6F;
+    /* 4 of 24 margins lie evenly below 5, and 0.07 reaches so many of them; half of that, for a loss
+     * may as well be a gain. One error is twice as large, beside 12 rows with smaller margins. */
+    const oq_ratio r = expect(&b, margins, errors, ROWS), c = expect(&b, close, errors, ROWS);
+    const double each = 0.07 / 5 * 4 / 24 / 2;
+    assert_float_equal(r.value, (12 * each + 2 * each) / 13, 1e-8);
+    assert_float_equal(c.value, r.value, 1e-12);
+    assert_float_equal(c.error, r.error, 1e-12);
+    /* The spread of errors is nothing here; four small margins and the half say how uncertain it is. */
+    const double density = sqrt((1.0 / 6) * (5.0 / 6) / 23) * 6;
+    assert_float_equal(r.error, (r.value * hypot(density, 0.5)), 1e-6);
+    bm_end(&b);
+}
+
+/* Errors of rows that float is sure of do not count, but the largest of them does; gains count no
+ * more than it. */
+static void errors_that_count(void **state) {
+    float margins[ROWS], errors[ROWS] = {0};
+    bm b;
+    (void)state;
+    bm_begin(&b, NULL, 13);
+    for (size_t i = 0; i < ROWS; i++)
+        margins[i] = 1 + (float)i;
+    assert_float_equal(expect(&b, margins, errors, ROWS).value, 0, 1e-12);
+    errors[23] = 0.7F;
+    const double each = 0.7 / 5 * 4 / 24 / 2;
+    assert_float_equal(expect(&b, margins, errors, ROWS).value, (2 * each / 13), 1e-8);
+    errors[2] = -60;
+    assert_float_equal(expect(&b, margins, errors, ROWS).value, (each + 2 * each) / 13, 1e-8);
+    errors[2] = INFINITY;
+    assert_true(expect(&b, margins, errors, ROWS).value > 0.05);
+    bm_end(&b);
+}
+
+/* Numbers from 0 to 1 that are the same in every run. */
+static double draw(uint64_t *state) {
+    *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (double)(*state >> 11) / 9007199254740992.0;
+}
+
+/* What is promised holds: margins from many densities, errors with heavy tails, and what the rows
+ * would show that nobody has seen. */
+static void promises_hold(void **state) {
+    static const double shapes[] = {1, 1.5, 3}; /* as many small margins as others, or fewer */
+    uint64_t seed = 5;
+    (void)state;
+    for (size_t k = 0; k < OQ_COUNT(shapes); k++) {
+        size_t kept = 0, useful = 0;
+        for (size_t i = 0; i < 400; i++) {
+            float margins[ROWS], errors[ROWS];
+            double future = 0;
+            bm b;
+            bm_begin(&b, NULL, 13);
+            for (size_t r = 0; r < ROWS; r++) {
+                margins[r] = (float)(4 * pow(draw(&seed), 1 / shapes[k]));
+                errors[r] = (float)((draw(&seed) < 0.5 ? -0.02 : 0.02) / pow(draw(&seed), 0.5));
+            }
+            for (size_t r = 0; r < 2000; r++)
+                future += (draw(&seed) < 0.5 ? -0.02 : 0.02) / pow(draw(&seed), 0.5) >
+                          4 * pow(draw(&seed), 1 / shapes[k]);
+            const oq_ratio x = expect(&b, margins, errors, ROWS);
+            kept += future / 2000 <= oq_ratio_bound(&x) + 0.005;
+            useful += oq_ratio_bound(&x) < 0.06;
+            bm_end(&b);
+        }
+        assert_true(kept >= 380);
+        assert_true(useful >= 200);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(outputs),    cmocka_unit_test(default_targets),
-        cmocka_unit_test(folds),      cmocka_unit_test(order_does_not_matter),
-        cmocka_unit_test(one_sample), cmocka_unit_test(equal_ones_stay_together),
-        cmocka_unit_test(student),    cmocka_unit_test(ratios),
-        cmocka_unit_test(flips),
+        cmocka_unit_test(outputs),       cmocka_unit_test(default_targets),
+        cmocka_unit_test(folds),         cmocka_unit_test(order_does_not_matter),
+        cmocka_unit_test(one_sample),    cmocka_unit_test(equal_ones_stay_together),
+        cmocka_unit_test(student),       cmocka_unit_test(ratios),
+        cmocka_unit_test(flips),         cmocka_unit_test(margins_are_spread),
+        cmocka_unit_test(promises_hold), cmocka_unit_test(errors_that_count),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
