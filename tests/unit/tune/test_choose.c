@@ -531,10 +531,9 @@ static void lost(void **state) {
     for (int i = 0; i < 4; i++) /* 8 rows, a power of 100 */
         assert_ok(oq_scoring_add(&whole, &self, &err), err);
     assert_ok(oq_scoring_init(&s, b.a, &meaning, 1, &err), err);
-    const oq_target rows[] = {
-        {OQ_METRIC_AGREEMENT, 87}, {OQ_METRIC_AGREEMENT, 88, OQ_METRIC_AGREEMENT},
-        {OQ_METRIC_SQNR, 7},       {OQ_METRIC_SQNR, 8},
-        {OQ_METRIC_SQNR, 19},      {OQ_METRIC_SQNR, 21}};
+    const oq_target rows[] = {{OQ_METRIC_AGREEMENT, 87}, {OQ_METRIC_AGREEMENT, 88},
+                              {OQ_METRIC_SQNR, 7},       {OQ_METRIC_SQNR, 8},
+                              {OQ_METRIC_SQNR, 19},      {OQ_METRIC_SQNR, 21}};
     oq_targets t[OQ_COUNT(rows)] = {{0}};
     for (size_t i = 0; i < OQ_COUNT(rows); i++)
         assert_true(OQ_PUSH(b.a, &t[i], rows[i]));
