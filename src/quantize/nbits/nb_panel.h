@@ -84,7 +84,7 @@ onq_code oq_nb_nf4(const oq_nb_task *t, const oq_nb_sink *s, onq_error *err);
 onq_code oq_nb_hqq(const oq_nb_task *t, const oq_nb_sink *s, onq_error *err);
 onq_code oq_nb_k_quant(const oq_nb_task *t, const oq_nb_sink *s, onq_error *err);
 onq_code oq_nb_gptq(const oq_nb_task *t, const oq_nb_sink *s, onq_error *err);
-onq_code oq_nb_awq(const oq_nb_task *t, const oq_nb_sink *s, onq_error *err);
+onq_code oq_nb_range(const oq_nb_task *t, const oq_nb_sink *s, onq_error *err);
 
 /* ---- packed integers (nb_widen.c) ---- */
 

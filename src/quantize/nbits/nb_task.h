@@ -96,7 +96,7 @@ typedef struct oq_nb_method {
     bool has_gather;
     bool real_zero;     /* zero points are not rounded */
     bool always_zero;   /* stores zero points though it was asked for symmetric form */
-    bool needs_samples; /* oq_nb_task.mean or learned */
+    bool needs_samples; /* oq_nb_task.mean or learned; range uses a mean that is known */
     bool by_hessian;    /* of these: learned, by Hessians of the inputs; else mean */
     onq_code (*quantize)(const oq_nb_task *t, const struct oq_nb_sink *s, onq_error *err);
 } oq_nb_method;
@@ -109,9 +109,13 @@ enum {
     OQ_NB_GPTQ,
     OQ_NB_GPTQ_HQQ,
     OQ_NB_AWQ,
+    OQ_NB_RANGE, /* these two --target_bits chooses between, and options do not */
+    OQ_NB_RANGE_REAL,
     OQ_NB_METHODS
 };
 extern const oq_nb_method oq_nb_methods[OQ_NB_METHODS];
+/* What stands for a method before samples have run: it leaves more noise, but in proportion. */
+const oq_nb_method *oq_nb_without_samples(const oq_nb_method *m);
 /* Those of MatMulBnb4, by its quant_type. */
 enum { OQ_NB_FP4 = 0, OQ_NB_NF4 = 1, OQ_NB_BNB4_METHODS };
 extern const oq_nb_method oq_nb_bnb4_methods[OQ_NB_BNB4_METHODS];

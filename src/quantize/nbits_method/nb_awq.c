@@ -4,7 +4,8 @@
  *
  * The factor of a channel is a power of how large its inputs are. Powers from 0 (nothing) to 0.95
  * are tried on some columns of the weights that read the tensor. The loss is that of a diagonal
- * Hessian: the square of what a weight loses times the mean square of its inputs.
+ * Hessian: the square of what a weight loses times the mean square of its inputs. nb_range.c then
+ * finds the ranges.
  */
 #include "quantize/nbits_method/nb_fit.h"
 #include "quantize/nbits_method/nb_learn.h"
@@ -12,12 +13,9 @@
 #include "onnx/operators.h"
 #include "prepare/channels/channels.h"
 
-#define POWERS         20  /* that are tried, in steps of 1 / POWERS */
-#define SHRINK         0.6 /* ranges of blocks that are tried: down to this part */
-#define SHRINK_STEPS   16
-#define SHRINK_CENTRED 0.3 /* with 2 or 3 bits: rather many small weights than a few large ones */
-#define MAX_BLOCK      256 /* larger blocks count as several in the choice */
-#define MAX_COLUMNS    OQ_NB_TILE /* of a weight, for the choice of the power */
+#define POWERS      20         /* that are tried, in steps of 1 / POWERS */
+#define MAX_BLOCK   256        /* larger blocks count as several in the choice */
+#define MAX_COLUMNS OQ_NB_TILE /* of a weight, for the choice of the power */
 
 /* ---- the factors of a tensor's channels ---- */
 
@@ -175,41 +173,4 @@ onq_code oq_nb_scale(oq_nb_learn_job *job, onq_error *err) {
     scaling s = {.job = job, .arena = &scratch};
     job->n_passes = 1;
     return scale(&s, err);
-}
-
-/* ---- the integers ---- */
-
-typedef struct room {
-    double *w, *power; /* a panel, and how much its rows count */
-} room;
-
-static void awq_panel(const oq_nb_task *t, oq_nb_panel *p, void *ctx) {
-    const room *m = ctx;
-    const oq_nb_grid g = {.real = t->stored,
-                          .bits = t->bits,
-                          .symmetric = t->symmetric,
-                          .centred = oq_nb_is_centred(t),
-                          .shrink = oq_nb_is_centred(t) ? SHRINK_CENTRED : SHRINK,
-                          .steps = SHRINK_STEPS};
-    float scale[OQ_NB_TILE];
-    for (size_t r = 0; r < p->rows; r++) {
-        m->power[r] = t->mean != NULL ? (double)t->mean[p->b * t->block + r] : 1;
-        for (size_t c = 0; c < p->cols; c++)
-            m->w[r * OQ_NB_TILE + c] = (double)p->x[r * p->stride + c];
-    }
-    oq_nb_fit(&g, m->w, p->rows, p->cols, OQ_NB_TILE, m->power, scale, p->zero);
-    for (size_t c = 0; c < p->cols; c++)
-        p->scale[c] = (double)scale[c];
-    for (size_t r = 0; r < p->rows; r++)
-        for (size_t c = 0; c < p->cols; c++)
-            p->q[r * OQ_NB_TILE + c] =
-                (uint8_t)oq_nb_round(&g, m->w[r * OQ_NB_TILE + c], scale[c], p->zero[c]);
-}
-
-onq_code oq_nb_awq(const oq_nb_task *t, const oq_nb_sink *s, onq_error *err) {
-    OQ_SCRATCH(scratch, t->alloc);
-    room m = {.w = OQ_NEW_ARRAY(&scratch, double, t->block *OQ_NB_TILE),
-              .power = OQ_NEW_ARRAY(&scratch, double, t->block)};
-    OQ_TRY_ALLOC(m.w != NULL && m.power != NULL, err);
-    return oq_nb_panels(t, s, awq_panel, &m, err);
 }

@@ -166,7 +166,7 @@ onq_code oq_nb_default(const oq_nb_task *t, const oq_nb_sink *s, onq_error *err)
     if (oq_nb_is_centred(t)) { /* which the reference does not have */
         oq_nb_task plain = *t;
         plain.mean = NULL; /* where inputs are known, they are for measuring only */
-        return oq_nb_awq(&plain, s, err);
+        return oq_nb_range(&plain, s, err);
     }
     return oq_nb_panels(t, s, t->rule == OQ_NB_GATHER ? numpy_panel : OQ_NB_BEST(mlas), NULL, err);
 }

@@ -42,10 +42,22 @@ const oq_nb_method oq_nb_methods[OQ_NB_METHODS] = {
     [OQ_NB_AWQ] = {.name = "awq",
                    .bits = BITS(2) | BITS(3) | BITS(4) | BITS(8),
                    .needs_samples = true,
-                   .quantize = oq_nb_awq},
+                   .quantize = oq_nb_range},
+    [OQ_NB_RANGE] = {.name = "range",
+                     .bits = BITS(2) | BITS(3) | BITS(4) | BITS(8),
+                     .has_gather = true,
+                     .quantize = oq_nb_range},
+    [OQ_NB_RANGE_REAL] = {.name = "range_real",
+                          .bits = BITS(4) | BITS(8),
+                          .real_zero = true,
+                          .quantize = oq_nb_range},
 };
 
 const oq_nb_method oq_nb_bnb4_methods[OQ_NB_BNB4_METHODS] = {
     [OQ_NB_FP4] = {.name = "fp4", .bits = BITS(4), .quantize = oq_nb_fp4},
     [OQ_NB_NF4] = {.name = "nf4", .bits = BITS(4), .quantize = oq_nb_nf4},
 };
+
+const oq_nb_method *oq_nb_without_samples(const oq_nb_method *m) {
+    return !m->needs_samples ? m : &oq_nb_methods[m->real_zero ? OQ_NB_RANGE_REAL : OQ_NB_RANGE];
+}

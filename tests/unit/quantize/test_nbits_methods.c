@@ -363,8 +363,8 @@ static void awq_range(void **state) {
         const uint8_t *zero = nbits_rig_part(&r, "w_zero_points", OQ_UINT8, "1,1");
         for (size_t b = 0; b < 2; b++) {
             double best = INFINITY, step = 0, at = 0;
-            for (int i = 0; i <= 16; i++) {
-                const double part = 1 - 0.4 * i / 16;
+            for (int i = 0; i <= 8; i++) {
+                const double part = 1 - 0.4 * i / 8;
                 double lo = 0, hi = 0, error = 0;
                 for (size_t k = 0; k < 4; k++) {
                     lo = fmin(lo, part * (double)w[b * 4 + k]);
@@ -381,6 +381,27 @@ static void awq_range(void **state) {
                     step = s;
                     at = z;
                 }
+            }
+            /* The scale that is best for these integers, and so on while that lowers the error. */
+            bool better = true;
+            for (int i = 0; i < 2 && better; i++) {
+                double up = 0, down = 0, error = 0;
+                for (size_t k = 0; k < 4; k++) {
+                    const double x = (double)w[b * 4 + k],
+                                 p = weighed ? (double)mean[b * 4 + k] : 1;
+                    const double u = clip(rint(x / step) + at, 15) - at;
+                    up += p * u * x;
+                    down += p * u * u;
+                }
+                const double s = (double)(float)(up / down);
+                for (size_t k = 0; k < 4; k++) {
+                    const double x = (double)w[b * 4 + k];
+                    const double lost = (clip(rint(x / s) + at, 15) - at) * s - x;
+                    error += (weighed ? (double)mean[b * 4 + k] : 1) * lost * lost;
+                }
+                better = error < best;
+                step = better ? s : step;
+                best = better ? error : best;
             }
             assert_near((double)scale[b], step, 0);
             assert_int_equal(zero[0] >> (b * 4) & 15, (int)at);
