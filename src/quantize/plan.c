@@ -102,6 +102,8 @@ static void node_json(const oq_plan_node *n, oq_jw *w) {
         oq_jw_uint(w, "bits", n->bits);
         oq_jw_int(w, "block_size", n->block > 0 ? (int64_t)n->block : -1);
         oq_jw_bool(w, "symmetric", n->symmetric);
+        if (n->method.n > 0)
+            oq_jw_str(w, "method", n->method);
         if (n->accuracy_level != 0)
             oq_jw_int(w, "accuracy_level", n->accuracy_level);
     }

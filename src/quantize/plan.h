@@ -35,6 +35,7 @@ typedef struct oq_plan_node {
     /* Weights of few bits (nbits.h): how its weight is quantized. */
     unsigned bits;  /* 0: another mode */
     uint64_t block; /* 0: a whole column */
+    oq_str method;  /* empty: that of all */
     bool symmetric;
     int64_t accuracy_level;
 } oq_plan_node;

@@ -34,7 +34,7 @@ static const char *role_at(int i) {
 }
 
 /* How a weight of few bits is quantized; which numbers there are is known to nbits.h. */
-static onq_code read_bits(const json_t *j, oq_plan_node *row, onq_error *err) {
+static onq_code read_bits(const oq_given *g, const json_t *j, oq_plan_node *row, onq_error *err) {
     const json_t *bits = json_object_get(j, "bits"), *block = json_object_get(j, "block_size");
     const json_t *level = json_object_get(j, "accuracy_level");
     const json_t *symmetric = json_object_get(j, "symmetric");
@@ -53,6 +53,7 @@ static onq_code read_bits(const json_t *j, oq_plan_node *row, onq_error *err) {
     row->block =
         block == NULL || json_integer_value(block) < 0 ? 0 : (uint64_t)json_integer_value(block);
     row->symmetric = json_is_true(symmetric);
+    row->method = text_of(g->arena, j, "method");
     row->accuracy_level = json_integer_value(level);
     return ONQ_OK;
 }
@@ -69,7 +70,7 @@ static onq_code read_node(oq_given *g, const json_t *j, onq_error *err) {
                        "node '%.*s': 'treatment' is not one of quantized, removed, float",
                        OQ_STR(row.name));
     row.fate = (oq_plan_fate)fate;
-    OQ_TRY(read_bits(j, &row, err));
+    OQ_TRY(read_bits(g, j, &row, err));
     /* A row that somebody set to float has no `by`: that is a choice. */
     row.by = by >= 0 ? (oq_plan_by)by : OQ_BY_CHOICE;
     row.why = why.n > 0 ? why.p : "left float by the plan";

@@ -13,7 +13,7 @@
  *   same_as                the tensor follows the other one, whose row counts.
  *   computed               its parameters are computed while the model runs.
  *   a bias                 follows its input and weight; its row says only that it is quantized.
- *   bits, block_size, symmetric, accuracy_level of a node: how its weight of few bits is quantized.
+ *   bits, block_size, method, symmetric, accuracy_level of a node: how its weight of few bits is quantized.
  *
  * A plan also holds the options it was made with; the command takes those that it is not given.
  */

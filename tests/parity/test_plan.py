@@ -275,11 +275,11 @@ def test_unedited_nbits(tmp_path, words):
     assert (tmp_path / "c.onnx").read_bytes() == (tmp_path / "a.onnx").read_bytes()
 
 
-@pytest.mark.parametrize("method", ["gptq", "awq"])
-def test_unedited_samples(tmp_path, method):
+@pytest.mark.parametrize("words", [["--quant_method", "gptq"], ["--quant_method", "awq"], ["--target_bits", "5"]], ids=" ".join)
+def test_unedited_samples(tmp_path, words):
     model = text_net(tmp_path)
     data = ["--data", tmp_path]
-    assert round_trip(tmp_path, model, "--quant_method", method, *data, command="nbits", again=data) is not None
+    assert round_trip(tmp_path, model, *words, *data, command="nbits", again=data) is not None
 
 
 @pytest.mark.parametrize("words", [[], ["--quant_type", "fp4"], ["--block_size", "16"], ["--nodes_to_exclude", "one"]],

@@ -267,6 +267,8 @@ static onq_code nbits_options(run *r, onq_error *err) {
     c->channel_wise = oq_opt_flag(o, "channel_wised_quantize");
     c->all_weights = oq_opt_flag(o, "all_weights");
     c->spends = oq_opt_is_set(o, "target_bits");
+    if (c->spends && !oq_opt_is_set(o, "quant_method"))
+        c->how.method = &oq_nb_methods[OQ_NB_RANGE];
     if (block == 0)
         return oq_fail(err, ONQ_E_OPTION, "--block_size 0: there are 16, 32, 64, 128 and 256");
     OQ_TRY(take_axes(r, err));
@@ -429,13 +431,15 @@ static void tell_spent(const run *r, const oq_nb_budget *b, size_t runs) {
 
 static onq_code spend(run *r, onq_error *err) {
     oq_job *job = r->q.job;
-    if (!oq_opt_is_set(job->opts, "target_bits"))
+    const bool planned = r->q.run.given != NULL, asks = oq_opt_is_set(job->opts, "data");
+    if (!oq_opt_is_set(job->opts, "target_bits") || (planned && !asks))
         return ONQ_OK;
     oq_nb_budget b = {.target = oq_opt_real(job->opts, "target_bits"),
-                      .any_block = !oq_opt_is_set(job->opts, "block_size") && !r->config.qdq};
+                      .any_block = !oq_opt_is_set(job->opts, "block_size") && !r->config.qdq,
+                      .any_grid = !oq_opt_is_set(job->opts, "symmetric")};
     const oq_nb_job nb = {
         .model = r->q.model, .config = &r->config, .plan = &r->q.plan, .made = &r->made};
-    if (!oq_opt_is_set(job->opts, "data")) {
+    if (!asks) {
         OQ_TRY(oq_nb_spend(&nb, &b, err));
         tell_spent(r, &b, 0);
         return ONQ_OK;
@@ -451,7 +455,7 @@ static onq_code spend(run *r, onq_error *err) {
     b.ctx = w;
     if (rc == ONQ_OK)
         rc = oq_nb_spend(&nb, &b, err);
-    if (rc == ONQ_OK)
+    if (rc == ONQ_OK && !planned)
         tell_spent(r, &b, oq_nb_weigher_runs(w));
     oq_nb_weigher_free(w);
     oq_source_close(samples.source);
@@ -612,8 +616,9 @@ static onq_code run_steps(run *r, onq_code (*options)(run *r, onq_error *err), o
         OQ_TRY(mix(r, err));
         if (r->config.all_weights)
             OQ_TRY(oq_nb_tie(&r->config, r->q.model->proto->graph, err));
-        OQ_TRY(spend(r, err));
     }
+    if (!r->config.bnb4)
+        OQ_TRY(spend(r, err));
     OQ_TRY(oq_quant_make(&r->q, err));
     warn_of_rest(r);
     if (r->auto_level)

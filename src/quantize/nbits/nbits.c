@@ -129,12 +129,15 @@ static const char *apply_share(const oq_nb_state *r, oq_nb_choice *c, const oq_t
     const uint32_t i = oq_map_find(&config->share_map, weight->name);
     if (config->given != NULL || i == OQ_MAP_NONE || oq_map_has(&config->node_map, c->node->name))
         return NULL;
-    if (config->shares.v[i].bits == 0) {
+    const oq_nb_share *share = &config->shares.v[i];
+    if (share->bits == 0) {
         c->by = OQ_BY_CHOICE;
         return "left float by --target_bits";
     }
-    c->how.bits = config->shares.v[i].bits;
-    c->how.block = config->shares.v[i].block;
+    c->how.method = share->method;
+    c->how.bits = share->bits;
+    c->how.block = share->block;
+    c->how.symmetric = share->symmetric;
     return NULL;
 }
 
@@ -341,6 +344,13 @@ static void leave_unplanned(const oq_nb_state *r, oq_nb_choice *c) {
     c->why = "its weight has no row in the plan";
 }
 
+static const oq_nb_method *method_called(oq_str name) {
+    for (size_t i = 0; i < OQ_NB_METHODS; i++)
+        if (oq_str_is(name, oq_nb_methods[i].name))
+            return &oq_nb_methods[i];
+    return NULL;
+}
+
 /* What a plan that was read says of the node; it must be possible. */
 static onq_code follow_plan(const oq_nb_state *r, oq_nb_choice *c, onq_error *err) {
     const oq_given *given = r->config->given;
@@ -351,6 +361,8 @@ static onq_code follow_plan(const oq_nb_state *r, oq_nb_choice *c, onq_error *er
     c->how.block = row->block;
     c->how.symmetric = row->symmetric;
     c->how.accuracy_level = row->accuracy_level;
+    if (row->method.n > 0 && (c->how.method = method_called(row->method)) == NULL)
+        return oq_fail(err, ONQ_E_CONFIG, "there is no method '%.*s'", OQ_STR(row->method));
     return oq_nb_check(r->config, &c->how, ONQ_E_CONFIG, err);
 }
 
@@ -403,6 +415,9 @@ static onq_code decide_node(oq_nb_state *r, oq_nb_scope *s, oq_node *n, onq_erro
                               .why = c.why != NULL ? c.why : "",
                               .bits = c.why != NULL ? 0 : c.how.bits,
                               .block = c.how.block,
+                              .method = c.how.method != r->config->how.method
+                                            ? oq_str_of(c.how.method->name)
+                                            : (oq_str){0},
                               .symmetric = c.how.symmetric,
                               .accuracy_level = c.how.accuracy_level};
     if (!OQ_PUSH(r->scratch, &r->choices, c) || !oq_plan_add_node(r->job->plan, row))

@@ -44,8 +44,10 @@ typedef struct oq_nb_ratio {
 /* What --target_bits gave to a weight. */
 typedef struct oq_nb_share {
     oq_str weight;
+    const oq_nb_method *method;
     unsigned bits; /* 0: it stays float */
     uint64_t block;
+    bool symmetric;
 } oq_nb_share;
 
 /* How weights are written, above all zero points that are not integers. */
@@ -143,12 +145,13 @@ typedef struct oq_nb_budget {
     onq_code (*weigh)(void *ctx, oq_nb_weighed *w, size_t n, onq_error *err);
     onq_code (*judge)(void *ctx, double *harm, onq_error *err);
     void *ctx;
-    bool any_block; /* blocks may be larger than c->how.block */
+    bool any_block; /* blocks may be larger or smaller than c->how.block */
+    bool any_grid;  /* zero points may be others than c->how says */
     /* The result: bits a weight, how many weights have each number of bits (0: float), and how many
      * of all were fixed by --node_config. */
     double got;
     size_t count[9], n_fixed;
-    const char *uniform; /* the same bits for all, which the result is no worse than; NULL: none */
+    oq_nb_share row; /* the same for all, which the result is no worse than; bits 0: none fits */
 } oq_nb_budget;
 
 /* Gives every weight 2, 3, 4 or 8 bits or leaves it float, so that the sum of what noise does is least

@@ -16,7 +16,7 @@
 #define CLOSER  0.5 /* and, of more, those of the layers that do this part of all harm */
 #define CHUNKS  32  /* of weights whose layer is not known */
 #define ROUNDS  30  /* of fitting layers and kinds to each other */
-#define KEPT    4   /* samples that weights are weighed with, at most */
+#define KEPT    4   /* samples that weights are weighed with, at most, and choices judged with */
 #define NO_KIND UINT32_MAX
 
 /* What is known of the inputs of a weight. */
@@ -43,7 +43,7 @@ struct oq_nb_weigher {
     oq_map input_map;
     bool looking; /* observed tensors count */
     OQ_VEC(flt) floats;
-    size_t wanted; /* of them */
+    size_t wanted; /* of them, to weigh single weights with; all of them judge */
     oq_roles roles;
     bool *on; /* switches */
     oq_datum *data;
@@ -137,7 +137,7 @@ static onq_code look(void *ctx, const oq_turn *t, onq_error *err) {
     flt kept = {0};
     oq_outputs out = {0};
     OQ_TRY(run_sample(w, &t->samples[0], &out, err));
-    if (w->floats.n == w->wanted)
+    if (w->floats.n == KEPT)
         return ONQ_OK;
     OQ_TRY(oq_sample_copy(&w->arena, &t->samples[0], &kept.sample, err));
     kept.outputs = OQ_NEW_ARRAY(&w->arena, oq_datum, out.n + 1);
@@ -180,16 +180,17 @@ static double harm_of(const oq_nb_weigher *w, const flt *t, const oq_outputs *go
     return sum;
 }
 
-/* The mean harm over the samples that are kept, with the switches as they are. */
+/* The mean harm over some of the samples that are kept, with the switches as they are. */
 static onq_code measure(oq_nb_weigher *w, double *out, onq_error *err) {
+    const size_t n = w->floats.n < w->wanted ? w->floats.n : w->wanted;
     double sum = 0;
-    for (size_t k = 0; k < w->floats.n; k++) {
+    for (size_t k = 0; k < n; k++) {
         const flt *t = &w->floats.v[k];
         oq_outputs got = {0};
         OQ_TRY(run_sample(w, &t->sample, &got, err));
         sum += harm_of(w, t, &got);
     }
-    *out = w->floats.n > 0 && isfinite(sum) ? fmax(sum, 0) / (double)w->floats.n : 0;
+    *out = n > 0 && isfinite(sum) ? fmax(sum, 0) / (double)n : 0;
     return ONQ_OK;
 }
 
@@ -395,8 +396,13 @@ static onq_code make_few(oq_nb_weigher *w, oq_model *shell, oq_nb_made *made, oq
                          onq_error *err) {
     oq_nb_config plain = *w->job->config;
     oq_plan plan;
-    if (plain.how.method->needs_samples)
-        plain.how.method = &oq_nb_methods[plain.how.method->real_zero ? OQ_NB_HQQ : OQ_NB_DEFAULT];
+    plain.how.method = oq_nb_without_samples(plain.how.method);
+    plain.shares.v = OQ_NEW_ARRAY(a, oq_nb_share, plain.shares.n + 1);
+    OQ_TRY_ALLOC(plain.shares.v != NULL, err);
+    for (size_t i = 0; i < plain.shares.n; i++) {
+        plain.shares.v[i] = w->job->config->shares.v[i];
+        plain.shares.v[i].method = oq_nb_without_samples(plain.shares.v[i].method);
+    }
     *shell = *w->job->model;
     shell->proto = oq_message_clone(a, OQ_SCHEMA_model_proto, shell->proto);
     OQ_TRY_ALLOC(shell->proto != NULL, err);

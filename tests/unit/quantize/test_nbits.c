@@ -539,10 +539,47 @@ static void floor_of_budget(void **state) {
     /* 4 bits take 6; what is left is enough for 8 bits of the small one only. */
     oq_nb_budget some = {.target = 6.2};
     assert_ok(oq_nb_spend(&job, &some, &r.q.err), r.q.err);
-    assert_string_equal(some.uniform, "4 bits");
+    assert_int_equal(some.row.bits, 4);
     assert_int_equal(r.config.shares.v[0].bits, 8);
     assert_int_equal(r.config.shares.v[1].bits, 4);
     nbits_rig_end(&r);
+}
+
+/* A weight gets the zero points that suit it, unless they were asked for: what is above zero throughout
+ * needs some, what lies evenly around it does not pay for them. */
+static void zero_points_of_budget(void **state) {
+    (void)state;
+    for (int any = 0; any < 2; any++) {
+        nbits_rig r;
+        float around[32 * 8], above[32 * 8];
+        for (size_t i = 0; i < OQ_COUNT(around); i++) {
+            around[i] = (float)(i / 8 % 16) - 8;
+            above[i] = 20 + sinf((float)i);
+        }
+        nbits_rig_begin(&r, NULL, "range", 4, 32, true);
+        r.config.form = OQ_NB_FORM_PACKED;
+        bm *b = &r.q.b;
+        bm_input(b, "x", OQ_FLOAT, "m,32");
+        bm_f32(b, "around", "32,8", around);
+        bm_f32(b, "above", "32,8", above);
+        bm_node(b, "MatMul", "one", "x around", "u", "");
+        bm_node(b, "MatMul", "two", "x above", "y", "");
+        bm_output(b, "u", OQ_FLOAT, NULL);
+        bm_output(b, "y", OQ_FLOAT, NULL);
+        const oq_nb_job job = {
+            .model = b->m, .config = &r.config, .plan = &r.q.plan, .made = &r.made};
+        oq_nb_budget some = {.target = 5, .any_grid = any == 1};
+        assert_ok(oq_nb_spend(&job, &some, &r.q.err), r.q.err);
+        assert_true(some.got <= 5);
+        const oq_nb_share *share = r.config.shares.v;
+        assert_ptr_equal(share[0].method, &oq_nb_methods[OQ_NB_RANGE]);
+        assert_ptr_equal(share[1].method,
+                         &oq_nb_methods[any == 1 ? OQ_NB_RANGE_REAL : OQ_NB_RANGE]);
+        run(&r);
+        assert_true((bm_find_node(b, "two_offsets") != NULL) == (any == 1));
+        assert_null(bm_find_node(b, "one_offsets"));
+        nbits_rig_end(&r);
+    }
 }
 
 /* Samples that say of every weight the same, and judge a choice by the bits of the larger one. */
@@ -744,6 +781,7 @@ int main(void) {
         cmocka_unit_test(many_columns),
         cmocka_unit_test(budget),
         cmocka_unit_test(floor_of_budget),
+        cmocka_unit_test(zero_points_of_budget),
         cmocka_unit_test(judged_budget),
         cmocka_unit_test(sums),
         cmocka_unit_test(out_of_memory),
