@@ -204,24 +204,35 @@ def test_few_rows(setup, tmp_path):
         assert "fewer rows" not in onq(*how, "--data", data).stderr
 
 
-@pytest.mark.parametrize("words, warning", [
-    (["--bits", 2], "2 bits without samples are of little use"),
-    (["--bits", 2, "--quant_method", "hqq"], "2 bits without samples are of little use"),
-    (["--bits", 3], "3 bits without samples are of little use"),
-    (["--bits", 2, "--quant_method", "awq"], "2 bits by awq are of little use"),
-    (["--bits", 3, "--quant_method", "awq"], "3 bits by awq are of little use"),
-    (["--bits", 2, "--quant_method", "gptq"], "2 bits lose much, with gptq too"),
-    (["--bits", 2, "--quant_method", "gptq_hqq"], "2 bits lose much, with gptq_hqq too"),
-    (["--target_bits", 3.5], "--target_bits 3.5 without samples is of little use"),
-    (["--bits", 3, "--quant_method", "gptq"], None), (["--bits", 4], None), (["--target_bits", 4], None),
-    (["--target_bits", 3.5, "--quant_method", "gptq", "--data"], None)])
-def test_few_bits_are_warned_of_before_anything_is_done(words, warning, setup, tmp_path):
-    """--rotate is the first thing that is done, and refuses a model that is no decoder: only what is said before it is said."""
+@pytest.mark.parametrize("words, least, most", [
+    (["--bits", 2], 8, 30), (["--bits", 2, "--quant_method", "hqq"], 8, 30), (["--bits", 3], 2, 6),
+    (["--bits", 2, "--quant_method", "awq", "--data"], 8, 30), (["--target_bits", 3.5], 2, 6),
+    (["--bits", 4], None, None), (["--target_bits", 5], None, None)])
+def test_noise_is_told_before_anything_is_done(words, least, most, setup, tmp_path):
+    """How much of the weights rounding takes away is measured, and is a warning where it is more than 2 %."""
     words = [*words, setup[1]] if words[-1] == "--data" else words
-    done = onq("nbits", "-i", setup[0], "-o", tmp_path / "out.onnx", "--rotate", *words)
-    assert done.returncode == 1 and not (tmp_path / "out.onnx").exists()
-    warnings = [line for line in done.stderr.splitlines() if "warning" in line]
-    assert len(warnings) == (warning is not None) and (warning or "") in done.stderr, done.stderr
+    done = onq("nbits", "-i", setup[0], "--dry_run", *words)
+    assert done.returncode == 0, done.stderr
+    found = re.search(r"rounding puts ([0-9.]+) % noise into the weights, which is of little use", done.stderr)
+    assert (found is not None) == (least is not None), done.stderr
+    assert found is None or least < float(found[1]) < most, found[0]
+
+
+def test_noise_is_measured(tmp_path):
+    """The number of bits does not decide: two hold weights that have four values, and four are few beside outliers."""
+    rng = np.random.default_rng(0)
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 64])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 64])
+    for name, bits, warned in (("values", 2, False), ("outliers", 4, True)):
+        w = rng.choice([-3.0, -1, 1, 3], (64, 64)) if bits == 2 else rng.standard_normal((64, 64))
+        if name == "outliers":
+            w[::16] *= 8
+        graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "g", [x], [y],
+                                  [numpy_helper.from_array(w.astype(np.float32), "w")])
+        path = tmp_path / f"{name}.onnx"
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8), path)
+        done = onq("nbits", "-i", path, "-o", tmp_path / "out.onnx", "--bits", bits, "--form", "packed")
+        assert done.returncode == 0 and ("rounding puts" in done.stderr) == warned, (name, done.stderr)
 
 
 def deep(path, layers, width=512):

@@ -54,9 +54,11 @@ static const onq_option_info nbits_rows[] = {
     OQ_INT("bits", 0, "", "4", "2..8", "N",
            "Bits of a weight: 2, 3, 4 or 8. Weights of 3 bits are always packed (--form)."),
     OQ_REAL("target_bits", 0, "", "", "1..32", "X",
-            "Give each weight 2, 3, 4 or 8 bits or leave it float, so that the average is X bits a "
-            "weight, scales included. More bits go to weights with more noise or, with --data, "
-            "more effect on the outputs. Weights are packed unless --form says otherwise."),
+            "Give each weight 2, 3, 4 or 8 bits or leave it float, with the blocks and zero points "
+            "that suit it, so that the average is X bits a weight, scales included. More bits go "
+            "to weights with more noise or, with --data, more effect on the outputs. Weights are "
+            "packed unless --form says otherwise; --quant_method, --block_size and --symmetric "
+            "hold for all weights if they are given."),
     OQ_ENUM("mixed", 0, "", "none", OQ_CHOICES(MIXED), "PRESET",
             "Use 8 bits for some nodes: `last` for the last layer, `layers` also for the value "
             "and down projections of some layers (k_quant_last and k_quant_mixed of the model "
@@ -157,6 +159,9 @@ static const onq_option_info bnb4_select[] = {
     OQ_ROW_STRICT,
 };
 static const oq_opt_group bnb4_which = OQ_GROUP("What to quantize", bnb4_select);
+
+#define MAX_NOISE 0.02 /* that rounding may put into weights */
+#define MAX_REST  0.2  /* that gptq may leave in what the last layer reads */
 
 typedef const oq_nb_method *method_ref;
 
@@ -335,12 +340,46 @@ static onq_code open_samples(run *r, oq_nb_learn_job *job, onq_error *err) {
                                       needs ? r->config.how.method->name : "");
 }
 
+/* ---- too few bits ---- */
+
+/* Said before the work begins, which may take an hour: what it writes is of little use. gptq makes up
+ * for much of this noise, and says itself what it could not. */
+static onq_code warn_of_noise(run *r, onq_error *err) {
+    const oq_nb_job job = {.model = r->q.model, .config = &r->config};
+    double noise = 0;
+    if (r->config.bnb4 || r->import.exact || r->config.how.method->by_hessian)
+        return ONQ_OK;
+    OQ_TRY(oq_nb_foresee(&job, &noise, err));
+    if (noise > MAX_NOISE)
+        oq_warn(r->q.job->env,
+                "with so few bits rounding puts %.1f %% noise into the weights, which is of little "
+                "use for most models: a decoder lost its language above %.0f %% (%s)",
+                100 * noise, 100 * MAX_NOISE,
+                r->config.spends && !oq_opt_is_set(r->q.job->opts, "data")
+                    ? "--data makes more of so few bits, --quant_method gptq still more"
+                    : "--quant_method gptq --data loses less");
+    return ONQ_OK;
+}
+
+/* Said before anything is written. */
+static void warn_of_rest_noise(const run *r, const oq_nb_learn_job *job) {
+    if (job->noise > MAX_REST)
+        oq_warn(
+            r->q.job->env,
+            "what the last layer reads has %.0f %% noise, though %s made up for what it could: "
+            "the result is of little use (a decoder's perplexity doubled at %.0f %%; more bits, "
+            "smaller blocks or --rotate lose less)",
+            100 * job->noise, r->config.how.method->name, 100 * MAX_REST);
+}
+
 /* How much was looked at, and where the time went. */
 static void tell_learned(run *r, const oq_nb_learn_job *job) {
     const oq_nb_times *t = &job->times;
     oq_jw *w = &r->q.job->json;
-    oq_info(r->q.job->env, "gptq: %zu layers with %zu samples, one after another", job->n_layers,
-            job->n_samples);
+    oq_info(
+        r->q.job->env,
+        "gptq: %zu layers with %zu samples, one after another; the last one reads %.1f %% noise",
+        job->n_layers, job->n_samples, 100 * job->noise);
     oq_info(r->q.job->env,
             "gptq: %.1f s of processor time for runs of both models, %.1f s for Hessians, %.1f s "
             "for rounding",
@@ -348,6 +387,7 @@ static void tell_learned(run *r, const oq_nb_learn_job *job) {
     oq_jw_begin_object(w, "gptq");
     oq_jw_uint(w, "layers", job->n_layers);
     oq_jw_uint(w, "samples", job->n_samples);
+    oq_jw_real(w, "noise", job->noise);
     oq_jw_real(w, "runs_cpu_seconds", t->runs);
     oq_jw_real(w, "hessians_cpu_seconds", t->sums);
     oq_jw_real(w, "rounding_cpu_seconds", t->solving);
@@ -380,9 +420,11 @@ static onq_code learn(run *r, const oq_nb_job *nb, onq_error *err) {
                 "too closely (more or longer samples help; those of a decoder begin with its first "
                 "token)",
                 r->config.how.method->name, job.n_few, job.n_layers);
-    if (rc == ONQ_OK && hessians)
+    if (rc == ONQ_OK && hessians) {
         tell_learned(r, &job);
-    else if (rc == ONQ_OK)
+        warn_of_rest_noise(r, &job);
+    }
+    if (rc == ONQ_OK && !hessians)
         oq_info(r->q.job->env, "awq: %zu tensors scaled, %zu of them in the node before",
                 job.n_scaled, job.n_folded);
     return rc;
@@ -561,51 +603,11 @@ static onq_code rotate(run *r, onq_error *err) {
     return ONQ_OK;
 }
 
-/* Bits that are of little use without samples: 2 and 3, or an average that --target_bits reaches
- * only with these. */
-static bool asks_too_few(const run *r) {
-    const onq_options *o = r->q.job->opts;
-    return r->config.spends ? oq_opt_real(o, "target_bits") < 4 && !oq_opt_is_set(o, "data")
-                            : r->config.how.bits < 4 && !r->config.how.method->by_hessian;
-}
-
-/* How many times as large the perplexity of SmolLM2-135M became. */
-static const char *rise_of(const oq_nb_how *how) {
-    if (how->method->needs_samples)
-        return how->bits == 2 ? "29" : "4";
-    return how->bits == 2 ? "1,300" : "790";
-}
-
-/* Said before the work begins: it may take an hour, and what it writes is of little use. */
-static void warn_of_few_bits(const run *r) {
-    const onq_env *env = r->q.job->env;
-    const oq_nb_how *how = &r->config.how;
-    if (r->config.bnb4)
-        return;
-    if (asks_too_few(r) && r->config.spends)
-        oq_warn(env,
-                "--target_bits %g without samples is of little use: 3.5 made the perplexity of a "
-                "decoder 790 times as large (--data makes more of so few bits, --quant_method gptq "
-                "still more)",
-                oq_opt_real(r->q.job->opts, "target_bits"));
-    else if (asks_too_few(r))
-        oq_warn(env,
-                "%u bits %s are of little use: they made the perplexity of a decoder %s times as "
-                "large (--quant_method gptq --data loses less)",
-                how->bits, how->method->needs_samples ? "by awq" : "without samples", rise_of(how));
-    else if (!r->config.spends && how->bits == 2)
-        oq_warn(env,
-                "2 bits lose much, with %s too: they made the perplexity of a decoder 3 times as "
-                "large (3 bits lose less)",
-                how->method->name);
-}
-
 static onq_code run_steps(run *r, onq_code (*options)(run *r, onq_error *err), onq_error *err) {
     size_t n = 0;
     OQ_TRY(oq_quant_config(r->q.job, &r->q.config, err));
     OQ_TRY(options(r, err));
     OQ_TRY(oq_quant_open(&r->q, false, err));
-    warn_of_few_bits(r);
     if (r->config.all_weights)
         OQ_TRY(oq_model_lift_constants(r->q.model, &n, err));
     OQ_TRY(rotate(r, err));
@@ -619,6 +621,7 @@ static onq_code run_steps(run *r, onq_code (*options)(run *r, onq_error *err), o
     }
     if (!r->config.bnb4)
         OQ_TRY(spend(r, err));
+    OQ_TRY(warn_of_noise(r, err));
     OQ_TRY(oq_quant_make(&r->q, err));
     warn_of_rest(r);
     if (r->auto_level)

@@ -160,6 +160,11 @@ typedef struct oq_nb_budget {
  * ONQ_E_OPTION when the target is too low for any choice. */
 onq_code oq_nb_spend(const oq_nb_job *job, oq_nb_budget *b, onq_error *err);
 
+/* The noise that rounding will put into weights, over their own power: the mean of all that are
+ * quantized as the configuration says, large ones counting more. A few panels of each are looked at.
+ * Methods that use samples put less into the outputs than this says. */
+onq_code oq_nb_foresee(const oq_nb_job *job, double *noise, onq_error *err);
+
 /* The model builder's presets: 8 bits for the last layer (OQ_NB_MIXED_LAST), and for the value
  * and down projections of the first and last eighth of the layers and of every third between. Adds nodes to
  * the configuration that it does not have yet; *n says how many. */

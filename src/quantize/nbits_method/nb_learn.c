@@ -40,10 +40,11 @@ typedef struct learner {
     /* layer by layer: */
     site_list stepped;
     oq_stepper *floats, *made;
-    site *at;      /* the site that is looked at */
-    oq_datum *was; /* of each sample, its input in the float model */
-    sums *sums;    /* the same of a product that is added to a stream */
-    oq_arena kept; /* these */
+    site *at;         /* the site that is looked at */
+    oq_datum *was;    /* of each sample, its input in the float model */
+    sums *sums;       /* the same of a product that is added to a stream */
+    double lost, had; /* of the inputs of a site: squares of what is lost, and of what float has */
+    oq_arena kept;    /* these */
 } learner;
 
 /* ---- sites ---- */
@@ -310,6 +311,11 @@ static onq_code add_rows(learner *l, size_t sample, const oq_datum *d, onq_error
         return ONQ_OK;
     const float *x = oq_datum_floats(d, &l->scratch), *y = oq_datum_floats(was, &l->scratch);
     OQ_TRY_ALLOC(x != NULL && y != NULL, err);
+    for (uint64_t i = 0; i < d->count; i++) {
+        const double lost = (double)x[i] - (double)y[i];
+        l->lost += lost * lost;
+        l->had += (double)y[i] * (double)y[i];
+    }
     return oq_hessian_add(&l->at->hessian, x, y, (size_t)(d->count / l->at->k), (size_t)l->at->k,
                           err);
 }
@@ -434,6 +440,7 @@ static onq_code step_site(learner *l, size_t i, onq_error *err) {
     const size_t n = oq_stepper_samples(l->floats);
     oq_arena_init(&l->kept, &l->job->model->env->alloc);
     l->was = OQ_NEW_ARRAY(&l->kept, oq_datum, n + 1);
+    l->lost = l->had = 0;
     l->sums = OQ_NEW_ARRAY(&l->kept, sums, n + 1);
     const bool added = s->stream.n > 0;
     const oq_str of_float[2] = {s->output, s->stream}, of_made[2] = {s->inputs.v[0], s->stream};
@@ -450,6 +457,7 @@ static onq_code step_site(learner *l, size_t i, onq_error *err) {
                    : oq_stepper_go(l->made, i, &s->inputs.v[0], 1, add_both, l, err);
     oq_arena_release(&l->kept);
     l->job->n_few += s->hessian.rows < s->k;
+    l->job->noise = l->had > 0 ? l->lost / l->had : l->job->noise;
     if (rc == ONQ_OK)
         rc = make_weights(l, s, err);
     oq_hessian_release(&s->hessian);

@@ -52,6 +52,7 @@ typedef struct oq_nb_learn_job {
     size_t n_few;                            /* out: of them met fewer rows than they have inputs */
     size_t n_samples;                        /* out, gptq */
     oq_nb_times times;                       /* out, gptq */
+    double noise; /* out, gptq: of what the last layer reads, over its power; 0: not known */
 } oq_nb_learn_job;
 
 /* gptq: makes the weights of `made` that wait for samples. `flt` is the graph before it was
