@@ -20,6 +20,7 @@
 #define MEASURE (1u << 16) /* weights that are measured of a large one */
 #define ROUGH   4.0        /* two bits do more harm than in proportion to their noise */
 #define NEAR    1.5        /* rows with so many times the noise of the floor are judged too */
+#define CLEAR   0.8        /* part of the harm of the floor, below which nothing else is tried */
 
 /* The zero points of a form. Packed weights of 2 and 3 bits have none. */
 typedef enum grid { AS_SAID, SYMMETRIC, ASYMMETRIC, REAL, GRIDS } grid;
@@ -417,30 +418,45 @@ static double spend_so(spending *s, double budget, way how) {
     return left;
 }
 
-/* Samples say what each way does, of the model as it would be written: the sum of what single
- * weights do is a guess. */
+/* The way that does least harm so far. */
+typedef struct choice {
+    way best;
+    double least;
+} choice;
+
+/* What samples say of the model as it would be written: the sum of what single weights do is a
+ * guess. */
+static onq_code judge(const oq_nb_job *job, oq_nb_budget *b, spending *s, double budget, way how,
+                      choice *c, double *harm, onq_error *err) {
+    OQ_TRY(oq_progress(job->model->env, "trying choices", 0, 1, err));
+    spend_so(s, budget, how);
+    OQ_TRY(keep_shares(job->config, b, s, err));
+    OQ_TRY(b->judge(b->ctx, harm, err));
+    if (*harm < c->least)
+        *c = (choice){how, *harm};
+    return ONQ_OK;
+}
+
+/* Where the boldest way does not do much better than the floor, the way between them and rows that
+ * are about as good may do best. */
 static onq_code choose_way(const oq_nb_job *job, oq_nb_budget *b, spending *s, double budget,
                            size_t floor, way *best, onq_error *err) {
-    way ways[2 + GRIDS] = {{FROM_BELOW, floor}, {FROM_FLOOR, floor}};
-    size_t n = 2;
-    double least = INFINITY;
-    *best = ways[b->weigh != NULL ? 0 : 1];
-    for (int g = 0; g < GRIDS; g++) {
-        const size_t row = best_row(s, budget, (grid)g);
-        if (row != FORMS && noise_of_row(s, row) <= NEAR * noise_of_row(s, floor))
-            ways[n++] = (way){AT_ROW, row};
+    choice c = {{b->weigh != NULL ? FROM_BELOW : FROM_FLOOR, floor}, INFINITY};
+    double below, row, harm;
+    *best = c.best;
+    if (b->judge == NULL)
+        return ONQ_OK;
+    OQ_TRY(judge(job, b, s, budget, (way){FROM_BELOW, floor}, &c, &below, err));
+    OQ_TRY(judge(job, b, s, budget, (way){AT_ROW, floor}, &c, &row, err));
+    if (!(below < CLEAR * row)) {
+        OQ_TRY(judge(job, b, s, budget, (way){FROM_FLOOR, floor}, &c, &harm, err));
+        for (int g = 0; g < GRIDS; g++) {
+            const size_t at = best_row(s, budget, (grid)g);
+            if (at != FORMS && at != floor && noise_of_row(s, at) <= NEAR * noise_of_row(s, floor))
+                OQ_TRY(judge(job, b, s, budget, (way){AT_ROW, at}, &c, &harm, err));
+        }
     }
-    for (size_t i = 0; b->judge != NULL && i < n; i++) {
-        double harm = 0;
-        OQ_TRY(oq_progress(job->model->env, "trying choices", i, n, err));
-        spend_so(s, budget, ways[i]);
-        OQ_TRY(keep_shares(job->config, b, s, err));
-        OQ_TRY(b->judge(b->ctx, &harm, err));
-        if (!(harm < least))
-            continue;
-        least = harm;
-        *best = ways[i];
-    }
+    *best = c.best;
     return ONQ_OK;
 }
 
