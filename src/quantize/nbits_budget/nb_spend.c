@@ -19,6 +19,7 @@
 
 #define MEASURE (1u << 16) /* weights that are measured of a large one */
 #define ROUGH   4.0        /* two bits do more harm than in proportion to their noise */
+#define NOTHING 1e-6       /* noise that is no reason for more bits */
 #define NEAR    1.5        /* rows with so many times the noise of the floor are judged too */
 #define CLEAR   0.8        /* part of the harm of the floor, below which nothing else is tried */
 
@@ -194,7 +195,7 @@ static onq_code measure_form(const spending *s, const weight *w, const oq_nb_how
     t.method = oq_nb_without_samples(t.method);
     t.every = (uint64_t)(w->count / MEASURE) + 1;
     OQ_TRY(t.method->quantize(&t, &sink, err));
-    *noise = sum.signal > 0.0 ? sum.noise / sum.signal : 0.0;
+    *noise = sum.noise > NOTHING * sum.signal ? sum.noise / sum.signal : 0.0;
     return ONQ_OK;
 }
 
