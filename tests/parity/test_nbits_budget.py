@@ -97,7 +97,7 @@ def test_no_worse_than_any_row(model, tmp_path, target, sampled):
     best = min((kl, name) for name, (took, kl) in rows.items() if took <= target + 1e-9)
     got = divergence(want, out)
     # Without samples it is the noise of weights that is no more than in any row, of which outputs are a noisy measure.
-    assert got <= best[0] * (0.75 if sampled else 1.05), (got, best)
+    assert got <= best[0] * (0.75 if sampled else 1.1), (got, best)
 
 
 def test_weights_that_were_on_a_grid(tmp_path):
