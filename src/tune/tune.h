@@ -210,6 +210,10 @@ bool oq_tune_is_safe(const oq_tune *t, const oq_score *s);
 /* True if a candidate reaches the targets that is as fast as this one, which no other will be faster
  * than, or slower by no more than is worth a search. */
 bool oq_tune_is_done(const oq_tune *t, const oq_candidate *fastest);
+/* A preparation that is slower in float is the one to go on with where its fastest set is clearly
+ * faster, or more accurate by 2 dB or more and slower by less than a twentieth for each of them.
+ * NULL: there is no such set. */
+bool oq_tune_is_better_base(const oq_candidate *now, const oq_candidate *other);
 /* The fastest set of operators of this preparation without any method; NULL: none. */
 oq_candidate *oq_tune_fastest_set(const oq_tune *t, const oq_recipe *base);
 

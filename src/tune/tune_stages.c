@@ -70,9 +70,9 @@ oq_candidate *oq_tune_fastest_set(const oq_tune *t, const oq_recipe *base) {
     return best;
 }
 
-#define MUCH_SLOWER 1.2
-#define FAR_SLOWER  1.5 /* no other set makes up for it */
-#define CLEARLY_DB  2
+#define FAR_SLOWER 1.5 /* no other set makes up for it */
+#define CLEARLY_DB 2
+#define TIME_A_DB  0.05 /* of the time, that a dB is worth */
 
 /* All sets but that of all operators; the one that pays first, which seldom is far from the fastest.
  */
@@ -87,8 +87,14 @@ static onq_code try_sets_of_other(oq_tune *t, const oq_candidate *before, onq_er
     return ONQ_OK;
 }
 
-/* A preparation that is slower in float is the one to go on with where it is faster in
- * integers, or clearly more accurate and about as fast. */
+bool oq_tune_is_better_base(const oq_candidate *now, const oq_candidate *other) {
+    if (other == NULL || now == NULL)
+        return other != NULL;
+    const double gain = other->score.objective - now->score.objective;
+    return other->ms < now->ms / OQ_SET_FASTER ||
+           (gain > CLEARLY_DB && other->ms < fmin(FAR_SLOWER, 1 + TIME_A_DB * gain) * now->ms);
+}
+
 static onq_code try_other_base(oq_tune *t, onq_error *err) {
     oq_candidate *before = NULL, *first = t->base_float;
     if (t->other_base == NULL || !t->allow_static)
@@ -97,12 +103,9 @@ static onq_code try_other_base(oq_tune *t, onq_error *err) {
     before = oq_tune_fastest_set(t, t->base);
     OQ_TRY(oq_tune_set_base(t, t->other_base, err));
     OQ_TRY(try_sets_of_other(t, before, err));
-    const oq_candidate *after = oq_tune_fastest_set(t, t->base);
-    const bool better =
-        after != NULL && (before == NULL || after->ms < before->ms / OQ_SET_FASTER ||
-                          (after->ms < MUCH_SLOWER * before->ms &&
-                           after->score.objective > before->score.objective + CLEARLY_DB));
-    return better ? ONQ_OK : oq_tune_set_base(t, first, err);
+    return oq_tune_is_better_base(before, oq_tune_fastest_set(t, t->base))
+               ? ONQ_OK
+               : oq_tune_set_base(t, first, err);
 }
 
 /* The recipe that everybody begins with. */

@@ -1,10 +1,11 @@
 /*
  * test_menu.c — the curve over menus of units: noise adds up, and the most noise goes for the least
- * time first.
+ * time first; and what time a preparation may cost.
  */
 #include "build_model.h"
 #include "testing.h"
 #include "tune/menu.h"
+#include "tune/tune.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -120,8 +121,29 @@ static void text(void **state) {
     bm_end(&b);
 }
 
+/* What a preparation may cost in time grows with what it gains: the noise of times decides only
+ * where neither matters much. */
+static void better_base(void **state) {
+    static const struct {
+        double ms, db;
+        bool better;
+    } rows[] = {
+        {1.18, 31.2, true}, {1.25, 31.2, true}, {1.4, 31.2, false}, {1.09, 27, true},
+        {1.15, 27, false},  {1, 26, false},     {0.7, 20, true},    {1.6, 60, false},
+    };
+    const oq_candidate now = {.ms = 1, .score = {.objective = 24.9}};
+    (void)state;
+    for (size_t i = 0; i < OQ_COUNT(rows); i++) {
+        const oq_candidate other = {.ms = rows[i].ms, .score = {.objective = rows[i].db}};
+        assert_int_equal(oq_tune_is_better_base(&now, &other), rows[i].better);
+    }
+    assert_true(oq_tune_is_better_base(NULL, &now));
+    assert_false(oq_tune_is_better_base(&now, NULL));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(order), cmocka_unit_test(free_steps),
-                                       cmocka_unit_test(corrected), cmocka_unit_test(text)};
+                                       cmocka_unit_test(corrected), cmocka_unit_test(text),
+                                       cmocka_unit_test(better_base)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
