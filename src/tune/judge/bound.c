@@ -118,8 +118,9 @@ typedef struct spread {
     double edge;
 } spread;
 
-static spread spread_margins(const float *rising, size_t n, size_t some) {
+static spread spread_margins(const float *rising, size_t n) {
     assert(n > 0);
+    const size_t some = (size_t)sqrt(EVEN * (double)n);
     const size_t least = some < MIN_EVEN ? MIN_EVEN : some, before = least < n ? least : n - 1;
     return (spread){.v = rising, .n = n, .before = before, .edge = (double)rising[before]};
 }
@@ -160,38 +161,26 @@ static double largest_error(const oq_flips *f) {
     return most;
 }
 
-/* What is expected where margins are spread like this; two lists of n_samples are for sums. */
-static oq_ratio expect_of(const oq_flips *f, const oq_flip_rows *samples, size_t n_samples,
-                          const spread *s, oq_loss *sums, oq_loss *near) {
-    const double most = largest_error(f);
+onq_code oq_flips_expect(const oq_flips *f, const oq_flip_rows *samples, size_t n_samples,
+                         oq_arena *a, oq_ratio *out, onq_error *err) {
+    const float *rising = sorted(f->margins, f->n, a);
+    oq_loss *sums = OQ_NEW_ARRAY(a, oq_loss, n_samples + 1),
+            *near = OQ_NEW_ARRAY(a, oq_loss, n_samples + 1);
     double of = 0;
+    OQ_TRY_ALLOC(rising != NULL && sums != NULL && near != NULL, err);
+    const spread s = spread_margins(rising, f->n);
+    const double most = largest_error(f);
     for (size_t i = 0; i < n_samples; i++) {
-        const reached x = reach_of(f, &samples[i], s, most);
+        const reached x = reach_of(f, &samples[i], &s, most);
         sums[i] = (oq_loss){x.sum, x.of, samples[i].fold};
         near[i] = (oq_loss){x.near, (double)samples[i].n, samples[i].fold};
         of += x.of;
     }
     const oq_ratio small = oq_ratio_of(near, n_samples);
     const double of_density = small.value > 0 ? small.error / small.value : 1;
-    oq_ratio out = oq_ratio_of(sums, n_samples);
-    out.value = (out.value * of + reach(s, 2 * most) / 2) / (of + 1);
-    out.error = hypot(out.error, out.value * hypot(of_density, OF_MODEL));
-    return out;
-}
-
-onq_code oq_flips_expect(const oq_flips *f, const oq_flip_rows *samples, size_t n_samples,
-                         oq_arena *a, oq_ratio *out, onq_error *err) {
-    const size_t many = (size_t)sqrt(EVEN * (double)f->n);
-    const float *rising = sorted(f->margins, f->n, a);
-    oq_loss *sums = OQ_NEW_ARRAY(a, oq_loss, n_samples + 1),
-            *near = OQ_NEW_ARRAY(a, oq_loss, n_samples + 1);
-    OQ_TRY_ALLOC(rising != NULL && sums != NULL && near != NULL, err);
-    for (size_t some = many, k = 0; k < 2; k++, some /= 2) {
-        const spread s = spread_margins(rising, f->n, some);
-        const oq_ratio x = expect_of(f, samples, n_samples, &s, sums, near);
-        if (k == 0 || oq_ratio_bound(&x) < oq_ratio_bound(out))
-            *out = x;
-    }
+    *out = oq_ratio_of(sums, n_samples);
+    out->value = (out->value * of + reach(&s, 2 * most) / 2) / (of + 1);
+    out->error = hypot(out->error, out->value * hypot(of_density, OF_MODEL));
     return ONQ_OK;
 }
 

@@ -317,27 +317,27 @@ static oq_ratio expect(bm *b, const float *margins, const float *errors, size_t 
     return r;
 }
 
-/* Of 24 rows the least 6 margins, or 4, count as spread from zero to the next: where exactly they
- * lie says nothing, and one of nearly nothing is no worse than one of a sixth. */
+/* Of 24 rows the least 6 margins count as spread from zero to the next: where exactly they lie says
+ * nothing, and one of nearly nothing is no worse than one of a sixth. */
 static void margins_are_spread(void **state) {
     float margins[ROWS], close[ROWS], errors[ROWS];
     bm b;
     (void)state;
     bm_begin(&b, NULL, 13);
     for (size_t i = 0; i < ROWS; i++) {
-        margins[i] = close[i] = 1 + (float)i; /* the fifth is 5 */
+        margins[i] = close[i] = 1 + (float)i; /* the seventh is 7 */
         errors[i] = 0.07F;
     }
     close[0] = 1e-6F;
-    /* 4 of 24 margins lie evenly below 5, and 0.07 reaches so many of them; half of that, for a loss
+    /* 6 of 24 margins lie evenly below 7, and 0.07 reaches so many of them; half of that, for a loss
      * may as well be a gain. One error is twice as large, beside 12 rows with smaller margins. */
     const oq_ratio r = expect(&b, margins, errors, ROWS), c = expect(&b, close, errors, ROWS);
-    const double each = 0.07 / 5 * 4 / 24 / 2;
+    const double each = 0.07 / 7 * 6 / 24 / 2;
     assert_float_equal(r.value, (12 * each + 2 * each) / 13, 1e-8);
     assert_float_equal(c.value, r.value, 1e-12);
     assert_float_equal(c.error, r.error, 1e-12);
-    /* The spread of errors is nothing here; four small margins and the half say how uncertain it is. */
-    const double density = sqrt((1.0 / 6) * (5.0 / 6) / 23) * 6;
+    /* The spread of errors is nothing here; six small margins and the half say how uncertain it is. */
+    const double density = sqrt(0.25 * 0.75 / 23) / 0.25;
     assert_float_equal(r.error, (r.value * hypot(density, 0.5)), 1e-6);
     bm_end(&b);
 }
@@ -353,7 +353,7 @@ static void errors_that_count(void **state) {
         margins[i] = 1 + (float)i;
     assert_float_equal(expect(&b, margins, errors, ROWS).value, 0, 1e-12);
     errors[23] = 0.7F;
-    const double each = 0.7 / 5 * 4 / 24 / 2;
+    const double each = 0.7 / 7 * 6 / 24 / 2;
     assert_float_equal(expect(&b, margins, errors, ROWS).value, (2 * each / 13), 1e-8);
     errors[2] = -60;
     assert_float_equal(expect(&b, margins, errors, ROWS).value, (each + 2 * each) / 13, 1e-8);
