@@ -160,8 +160,8 @@ same_there() {
 static --calibration_cache $out/ranges.json --per_channel --saturation_safe
 static --calibration_cache $out/ranges.json --quant_format qoperator --reduce_range
 dynamic --per_channel
-nbits --symmetric false
-nbits --bits 8 --quant_method hqq
+nbits --symmetric false --op_types_to_quantize MatMul,Gemm
+nbits --bits 8 --quant_method hqq --op_types_to_quantize MatMul,Gemm
 END
 }
 
