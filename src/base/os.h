@@ -78,6 +78,8 @@ bool oq_os_rewind(oq_handle h);
 int64_t oq_os_read_at(oq_handle h, void *p, size_t n, uint64_t at);
 /* The whole file as memory that is only read. */
 const uint8_t *oq_os_map(oq_handle h, uint64_t n);
+/* The same as memory that is written, which the file keeps. */
+void *oq_os_map_shared(oq_handle h, uint64_t n);
 void oq_os_unmap(const uint8_t *p, uint64_t n);
 /* Lets go of pages of a mapping that are not needed again soon. */
 void oq_os_forget(const uint8_t *p, uint64_t n);
@@ -122,6 +124,8 @@ bool oq_os_may_write_in(oq_handle folder, const char *name);
 oq_handle oq_os_make_unnamed(oq_handle folder, char *path, size_t cap);
 /* A new file. Others may read it before it is whole. */
 oq_handle oq_os_make_named(oq_handle folder, const char *name);
+/* A file among the temporary ones that has no name, or loses it when it is closed. */
+oq_handle oq_os_make_scratch(void);
 /* A file that goes when it is closed. */
 oq_handle oq_os_make_in_memory(void);
 int64_t oq_os_write(oq_handle h, const void *p, size_t n);

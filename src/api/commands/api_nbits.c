@@ -107,7 +107,8 @@ static const onq_option_info nbits_rows[] = {
            "gptq: after rounding, go over each layer N times and change integers and scales where "
            "that lowers the error of its outputs; 0 leaves them as they were rounded."),
     OQ_FLAG_ON("perchannel", 0, "", "gptq: give every column its own scales."),
-    OQ_ROW_MEMORY("1g", "the Hessians of gptq; with less memory the samples run more often."),
+    OQ_ROW_MEMORY("1g", "the Hessians of gptq; with less memory the samples run more often, and a "
+                        "Hessian that is larger lies in a temporary file."),
     OQ_FLAG("rotate", 0, "",
             "First turn the hidden states of a decoder by a Hadamard matrix that goes into its "
             "weights: the float model computes the same as before, and no weight is much larger "
@@ -662,7 +663,7 @@ const oq_command oq_command_nbits = {
              "everything else stays float. This is matmul_nbits_quantizer of "
              "onnxruntime.quantization. Only --quant_method gptq and awq, and --target_bits "
              "with --data, need samples and ONNX Runtime. Models may be larger than memory, except "
-             "with gptq and awq."},
+             "with --target_bits and --data."},
     .required = "input output|dry_run",
     .groups = {&oq_group_input, &oq_group_output, &nbits_own, &nbits_which, &oq_group_plan,
                &oq_group_data, &oq_group_runtime, &oq_group_verify, &oq_group_general},

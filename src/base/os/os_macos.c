@@ -43,18 +43,7 @@ oq_handle oq_os_open_out_folder(const char *path) {
 }
 
 oq_handle oq_os_make_in_memory(void) {
-    char room[OQ_PATH_MAX], path[OQ_PATH_MAX];
-    const int n = snprintf(path, sizeof path, "%s/onq-XXXXXX", oq_os_temp_root(room));
-    if (n < 0 || (size_t)n >= sizeof path) {
-        errno = ENAMETOOLONG;
-        return OQ_NO_HANDLE;
-    }
-    const int fd = mkstemp(path);
-    if (fd >= 0) {
-        unlink(path);
-        (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
-    }
-    return fd;
+    return oq_os_make_scratch();
 }
 
 bool oq_os_reserve(oq_handle h, uint64_t n) {

@@ -113,6 +113,11 @@ const uint8_t *oq_os_map(oq_handle h, uint64_t n) {
     return p != MAP_FAILED ? p : NULL;
 }
 
+void *oq_os_map_shared(oq_handle h, uint64_t n) {
+    void *p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_SHARED, (int)h, 0);
+    return p != MAP_FAILED ? p : NULL;
+}
+
 void oq_os_unmap(const uint8_t *p, uint64_t n) {
     munmap((void *)(uintptr_t)p, n);
 }
@@ -153,6 +158,17 @@ bool oq_os_make_temp_file(char *text, size_t tail) {
     if (fd >= 0)
         close(fd);
     return fd >= 0;
+}
+
+oq_handle oq_os_make_scratch(void) {
+    char room[OQ_PATH_MAX], path[OQ_PATH_MAX];
+    const int n = snprintf(path, sizeof path, "%s/onq-XXXXXX", oq_os_temp_root(room));
+    const int fd = n > 0 && (size_t)n < sizeof path ? mkstemp(path) : -1;
+    if (fd < 0)
+        return OQ_NO_HANDLE;
+    unlink(path);
+    fcntl(fd, F_SETFD, FD_CLOEXEC);
+    return fd;
 }
 
 const char *oq_os_temp_root(char room[OQ_PATH_MAX]) {

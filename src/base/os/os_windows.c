@@ -163,6 +163,18 @@ const uint8_t *oq_os_map(oq_handle h, uint64_t n) {
     return p;
 }
 
+void *oq_os_map_shared(oq_handle h, uint64_t n) {
+    HANDLE section = CreateFileMappingW(oq_windows_handle(h), NULL, PAGE_READWRITE, 0, 0, NULL);
+    void *p = section != NULL ? MapViewOfFile(section, FILE_MAP_WRITE, 0, 0, n) : NULL;
+    if (p == NULL)
+        oq_windows_failed();
+    const int why = errno;
+    if (section != NULL)
+        CloseHandle(section); /* the view keeps it */
+    errno = why;
+    return p;
+}
+
 /* Unlocking what is not locked takes pages from the working set. */
 void oq_os_forget(const uint8_t *p, uint64_t n) {
     VirtualUnlock((void *)(uintptr_t)p, n);

@@ -189,6 +189,10 @@ oq_handle oq_os_make_named(oq_handle folder, const char *name) {
 }
 
 oq_handle oq_os_make_in_memory(void) {
+    return oq_os_make_scratch();
+}
+
+oq_handle oq_os_make_scratch(void) {
     char room[OQ_PATH_MAX], path[OQ_PATH_MAX];
     const int n = snprintf(path, sizeof path, "%s/onq-XXXXXX", oq_os_temp_root(room));
     if (n < 0 || (size_t)n >= sizeof path || !oq_os_make_temp_file(path, 0))

@@ -3,7 +3,6 @@
  */
 #include "base/system/temp.h"
 
-#include "base/os.h"
 #include "base/str.h"
 
 onq_code oq_temp_make(oq_arena *a, const char **path, onq_error *err) {
@@ -47,4 +46,37 @@ void oq_temp_remove(const char *path) {
         return;
     memcpy(room, path, n + 1);
     remove_all(room, n);
+}
+
+/* A disk without room would end the process when the memory is written; one that cannot reserve any
+ * is trusted. */
+static bool has_room(oq_handle h, uint64_t n) {
+    errno = 0;
+    return (oq_os_reserve(h, n) || errno != ENOSPC) && oq_os_truncate(h, n);
+}
+
+onq_code oq_temp_memory_make(oq_temp_memory *m, uint64_t n, onq_error *err) {
+    char room[OQ_PATH_MAX];
+    assert(n > 0);
+    *m = (oq_temp_memory){.n = n, .file = oq_os_make_scratch()};
+    if (m->file != OQ_NO_HANDLE && has_room(m->file, n))
+        m->p = oq_os_map_shared(m->file, n);
+    if (m->p != NULL)
+        return ONQ_OK;
+    const int why = errno;
+    if (m->file != OQ_NO_HANDLE)
+        oq_os_close(m->file);
+    *m = (oq_temp_memory){0};
+    return oq_fail_errno(err, ONQ_E_WRITE, why,
+                         "%s: no temporary file of %llu bytes can be made (TMPDIR names another "
+                         "place)",
+                         oq_os_temp_root(room), (unsigned long long)n);
+}
+
+void oq_temp_memory_release(oq_temp_memory *m) {
+    if (m->p == NULL)
+        return;
+    oq_os_unmap(m->p, m->n);
+    oq_os_close(m->file);
+    *m = (oq_temp_memory){0};
 }

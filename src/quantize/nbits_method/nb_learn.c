@@ -191,7 +191,7 @@ static onq_code choose_sites(learner *l, onq_error *err) {
             break;
         used += bytes;
         OQ_TRY(oq_hessian_init(&s->hessian, &l->linear, l->pool, &l->job->model->env->alloc,
-                               (size_t)s->k, 0, err));
+                               (size_t)s->k, 0, l->job->memory, err));
         for (size_t i = 0; i < s->inputs.n; i++)
             OQ_TRY(observe(l, s->inputs.v[i], s, err));
     }
@@ -447,7 +447,7 @@ static onq_code step_site(learner *l, size_t i, onq_error *err) {
     onq_code rc =
         l->was != NULL && l->sums != NULL
             ? oq_hessian_init(&s->hessian, &l->linear, l->pool, &l->job->model->env->alloc,
-                              (size_t)s->k, (size_t)(added ? s->n : s->k), err)
+                              (size_t)s->k, (size_t)(added ? s->n : s->k), l->job->memory, err)
             : oq_fail_nomem(err);
     if (rc == ONQ_OK)
         rc = added ? oq_stepper_go(l->floats, i, of_float, 2, keep_sum, l, err)

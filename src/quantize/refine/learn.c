@@ -74,7 +74,7 @@ onq_code oq_learn_begin(oq_learn *n, const oq_learn_how *how, oq_layers *layers,
         return oq_fail_nomem(err);
     for (; n->n_hessians < r->groups; n->n_hessians++)
         OQ_TRY(oq_hessian_init(&n->hessians[n->n_hessians], how->linear, how->pool, how->alloc,
-                               r->k, n->aims ? r->k : 0, err));
+                               r->k, n->aims ? r->k : 0, UINT64_MAX, err));
     return ONQ_OK;
 }
 

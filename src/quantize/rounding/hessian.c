@@ -15,24 +15,52 @@ static size_t tile_size(const oq_hessian *h) {
     return most < TILE ? most * most : (size_t)TILE * TILE;
 }
 
+onq_code oq_hessian_matrix(const oq_hessian *h, size_t n, oq_matrix *out, onq_error *err) {
+    *out = (oq_matrix){.n = n};
+    if (h->paged) {
+        OQ_TRY(oq_temp_memory_make(&out->paged, n * sizeof *out->v, err));
+        out->v = out->paged.p;
+        return ONQ_OK;
+    }
+    out->v = oq_calloc(h->alloc, n, sizeof *out->v);
+    return out->v != NULL ? ONQ_OK : oq_fail_nomem(err);
+}
+
+void oq_hessian_matrix_release(const oq_hessian *h, oq_matrix *m) {
+    if (m->paged.p != NULL)
+        oq_temp_memory_release(&m->paged);
+    else if (m->v != NULL)
+        oq_free(h->alloc, m->v, m->n * sizeof *m->v);
+    *m = (oq_matrix){0};
+}
+
+/* The matrices of the Hessian, and the one that it is solved by. */
+static bool is_large(size_t k, size_t m, uint64_t memory) {
+    return (2 * k + m) * sizeof(double) > memory / k; /* OQ_MAX_LINEAR squared passes nothing */
+}
+
 onq_code oq_hessian_init(oq_hessian *h, const oq_linear *linear, oq_pool *pool,
-                         const onq_allocator *alloc, size_t k, size_t m, onq_error *err) {
+                         const onq_allocator *alloc, size_t k, size_t m, uint64_t memory,
+                         onq_error *err) {
     *h = (oq_hessian){.linear = linear, .pool = pool, .alloc = alloc, .k = k, .m = m};
     if (k == 0 || k > OQ_MAX_LINEAR)
         return oq_fail(err, ONQ_E_LIMIT, "a layer of %zu inputs; 1 to %d can be solved", k,
                        OQ_MAX_LINEAR);
-    h->sum = oq_calloc(alloc, k * k, sizeof *h->sum);
+    h->paged = is_large(k, m, memory);
+    onq_code rc = oq_hessian_matrix(h, k * k, &h->room[0], err);
+    if (rc == ONQ_OK && m > 0)
+        rc = oq_hessian_matrix(h, m * k, &h->room[1], err);
+    h->sum = h->room[0].v;
+    h->cross = h->room[1].v;
     h->x = oq_calloc(alloc, OQ_HESSIAN_ROWS * k, sizeof *h->x);
     h->tile = oq_calloc(alloc, oq_pool_workers(pool) * tile_size(h), sizeof *h->tile);
-    if (m > 0) {
-        h->cross = oq_calloc(alloc, m * k, sizeof *h->cross);
+    if (m > 0)
         h->y = oq_calloc(alloc, OQ_HESSIAN_ROWS * m, sizeof *h->y);
-    }
-    if (h->sum != NULL && h->x != NULL && h->tile != NULL &&
-        (m == 0 || (h->cross != NULL && h->y != NULL)))
-        return ONQ_OK;
-    oq_hessian_release(h);
-    return oq_fail_nomem(err);
+    if (rc == ONQ_OK && (h->x == NULL || h->tile == NULL || (m > 0 && h->y == NULL)))
+        rc = oq_fail_nomem(err);
+    if (rc != ONQ_OK)
+        oq_hessian_release(h);
+    return rc;
 }
 
 static void free_block(oq_hessian *h) {
@@ -47,8 +75,8 @@ void oq_hessian_release(oq_hessian *h) {
     if (h->alloc == NULL)
         return;
     free_block(h);
-    oq_free(h->alloc, h->sum, h->k * h->k * sizeof *h->sum);
-    oq_free(h->alloc, h->cross, h->m * h->k * sizeof *h->cross);
+    oq_hessian_matrix_release(h, &h->room[0]);
+    oq_hessian_matrix_release(h, &h->room[1]);
     *h = (oq_hessian){0};
 }
 

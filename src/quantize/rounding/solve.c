@@ -413,9 +413,10 @@ static onq_code measure_damp(const oq_hessian *h, double damp, oq_round_factor *
 
 onq_code oq_round_factor_init(oq_round_factor *f, const oq_hessian *h, const onq_env *env,
                               double damp, bool act_order, onq_error *err) {
-    *f = (oq_round_factor){.order = oq_calloc(h->alloc, h->k, sizeof *f->order),
-                           .u = oq_calloc(h->alloc, h->k * h->k, sizeof *f->u)};
-    onq_code rc = f->order != NULL && f->u != NULL ? ONQ_OK : oq_fail_nomem(err);
+    *f = (oq_round_factor){.order = oq_calloc(h->alloc, h->k, sizeof *f->order)};
+    onq_code rc =
+        f->order != NULL ? oq_hessian_matrix(h, h->k * h->k, &f->room, err) : oq_fail_nomem(err);
+    f->u = f->room.v;
     if (rc == ONQ_OK)
         rc = measure_damp(h, damp, f, err);
     if (rc == ONQ_OK)
@@ -429,7 +430,7 @@ onq_code oq_round_factor_init(oq_round_factor *f, const oq_hessian *h, const onq
 
 void oq_round_factor_release(oq_round_factor *f, const oq_hessian *h) {
     oq_free(h->alloc, f->order, h->k * sizeof *f->order);
-    oq_free(h->alloc, f->u, h->k * h->k * sizeof *f->u);
+    oq_hessian_matrix_release(h, &f->room);
     *f = (oq_round_factor){0};
 }
 

@@ -42,10 +42,11 @@ typedef void (*oq_round_fit)(void *ctx, const double *w, size_t row, size_t n, s
 
 /* What GPTQ needs of a Hessian; weights that have the same inputs may share it. */
 typedef struct oq_round_factor {
-    double mean;   /* of the diagonal */
-    double damp;   /* as it is added */
-    size_t *order; /* of the rows */
-    double *u;     /* of the inverse of the damped Hessian, rows in that order */
+    double mean;    /* of the diagonal */
+    double damp;    /* as it is added */
+    size_t *order;  /* of the rows */
+    double *u;      /* of the inverse of the damped Hessian, rows in that order */
+    oq_matrix room; /* of u */
 } oq_round_factor;
 
 /* `damp` and `act_order` are those of oq_round_job. Release it, with the same Hessian. */

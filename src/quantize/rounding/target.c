@@ -51,9 +51,10 @@ static onq_code find_target(const oq_hessian *h, const double *outputs, const fl
                             double ridge, float *out, onq_error *err) {
     assert(h->cross != NULL);
     const size_t k = h->k, n_b = oq_pool_workers(h->pool) * 2 * COLUMNS * k;
-    double *u = oq_calloc(h->alloc, k * k, sizeof *u), *b = oq_calloc(h->alloc, n_b, sizeof *b);
-    double sum = 0;
-    onq_code rc = u != NULL && b != NULL ? ONQ_OK : oq_fail_nomem(err);
+    double *b = oq_calloc(h->alloc, n_b, sizeof *b), sum = 0;
+    oq_matrix room = {0};
+    onq_code rc = b != NULL ? oq_hessian_matrix(h, k * k, &room, err) : oq_fail_nomem(err);
+    double *u = room.v;
     for (size_t i = 0; i < k; i++)
         sum += h->sum[i * k + i];
     target t = {.h = h,
@@ -78,7 +79,7 @@ static onq_code find_target(const oq_hessian *h, const double *outputs, const fl
     if (rc == ONQ_OK)
         rc = oq_pool_run(h->pool, (n + COLUMNS - 1) / COLUMNS, solve_columns, &t, err);
 done:
-    oq_free(h->alloc, u, k * k * sizeof *u);
+    oq_hessian_matrix_release(h, &room);
     oq_free(h->alloc, b, n_b * sizeof *b);
     return rc;
 }

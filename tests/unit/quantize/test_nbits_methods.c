@@ -433,8 +433,9 @@ static const uint8_t *learn(nbits_rig *r, const float *x, size_t rows) {
         oq_round_factor factor = {0};
         const oq_nb_learned learned = {
             .hessian = &h, .factor = &factor, .job = &job, .linear = &linear, .pool = pool};
-        assert_ok(oq_hessian_init(&h, &linear, pool, &r->q.b.env->alloc, 4, 0, &r->q.err),
-                  r->q.err);
+        assert_ok(
+            oq_hessian_init(&h, &linear, pool, &r->q.b.env->alloc, 4, 0, UINT64_MAX, &r->q.err),
+            r->q.err);
         assert_ok(oq_hessian_add(&h, x, NULL, rows, 4, &r->q.err), r->q.err);
         assert_ok(oq_hessian_finish(&h, &r->q.err), r->q.err);
         assert_ok(oq_nb_lazy_make(r->made.readers.v[0].weight, &learned, &r->q.err), r->q.err);

@@ -150,11 +150,14 @@ static void products(void **state) {
 
 /* ---- sums of products ---- */
 
+static uint64_t memory = UINT64_MAX; /* for the matrices of a Hessian */
+
 static void gather(bench *b, oq_hessian *h, const float *x, const float *y, size_t rows,
                    size_t at_once) {
     onq_error err = ONQ_ERROR_INIT;
-    assert_ok(oq_hessian_init(h, &b->linear, b->pool, &b->env->alloc, K, y != NULL ? K : 0, &err),
-              err);
+    assert_ok(
+        oq_hessian_init(h, &b->linear, b->pool, &b->env->alloc, K, y != NULL ? K : 0, memory, &err),
+        err);
     for (size_t i = 0; i < rows; i += at_once) {
         const size_t n = rows - i < at_once ? rows - i : at_once;
         assert_ok(oq_hessian_add(h, x + i * K, y != NULL ? y + i * K : NULL, n, K, &err), err);
@@ -321,6 +324,28 @@ static void threads_do_not_matter(void **state) {
     end(b);
 }
 
+/* Matrices that are larger than the memory for them lie in temporary files; the integers are the
+ * same. */
+static void files_do_not_matter(void **state) {
+    (void)state;
+    fixture *f[3];
+    memory = 3 * K * K * sizeof(double);
+    for (int i = 0; i < 3; i++) {
+        if (i == 1)
+            memory--;
+        if (i == 2)
+            memory = 0;
+        f[i] = begin(2, false);
+        f[i]->job.sweeps = 2;
+        solved(f[i]);
+        assert_int_equal(f[i]->h.paged, i > 0);
+        assert_memory_equal(f[0]->out, f[i]->out, sizeof f[0]->out);
+    }
+    memory = UINT64_MAX;
+    for (int i = 0; i < 3; i++)
+        end(f[i]);
+}
+
 /* Without a Hessian every weight goes to the integer next to it. */
 static void to_the_nearest(void **state) {
     (void)state;
@@ -435,7 +460,7 @@ static void weights_for_wanted_outputs(void **state) {
     oq_hessian h;
     onq_error err = ONQ_ERROR_INIT;
     bench_begin(&b, 1, false);
-    assert_ok(oq_hessian_init(&h, &b.linear, b.pool, &b.env->alloc, 1, 2, &err), err);
+    assert_ok(oq_hessian_init(&h, &b.linear, b.pool, &b.env->alloc, 1, 2, UINT64_MAX, &err), err);
     assert_ok(oq_hessian_add(&h, x, y, 3, 1, &err), err);
     assert_ok(oq_hessian_finish(&h, &err), err);
     assert_true(h.sum[0] == 14 && h.cross[0] == 43 && h.cross[1] == -14);
@@ -487,7 +512,7 @@ static onq_code sweep_body(const onq_allocator *a, void *ctx, onq_error *err) {
     fixture *f = ctx;
     oq_hessian h;
     float out[K * N];
-    OQ_TRY(oq_hessian_init(&h, &f->b.linear, f->b.pool, a, K, K, err));
+    OQ_TRY(oq_hessian_init(&h, &f->b.linear, f->b.pool, a, K, K, UINT64_MAX, err));
     onq_code rc = oq_hessian_add(&h, f->w, f->w, N, K, err);
     if (rc == ONQ_OK)
         rc = oq_hessian_finish(&h, err);
@@ -527,6 +552,7 @@ int main(void) {
                                        cmocka_unit_test(weights_for_wanted_outputs),
                                        cmocka_unit_test(dead_and_broken_inputs),
                                        cmocka_unit_test(stopped),
+                                       cmocka_unit_test(files_do_not_matter),
                                        cmocka_unit_test(every_allocation_fails)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
