@@ -37,8 +37,8 @@ typedef enum oq_opt_level {
  * `seen` with the tensor's index in `names`; the node's output is its input, nothing is copied, and
  * the runtime frees the tensor as usual. `seen` is called on the thread that runs the session, in
  * an order the graph decides; never for a tensor on a branch that is not taken, more than once for
- * a tensor in a loop body. The datum is borrowed during the call and must not be written to. An
- * error stops the run and comes back from oq_session_run as it is.
+ * a tensor in a loop body. The datum is borrowed during the call, is aligned to its type and must
+ * not be written to. An error stops the run and comes back from oq_session_run as it is.
  *
  * A name may be a graph input, the output of a node, or an initializer, in the main graph or in a
  * subgraph; a name that no graph has is an error when the session is opened. Sequences and other

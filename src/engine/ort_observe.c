@@ -13,7 +13,8 @@
  */
 #include "engine/ort_private.h"
 
-#define MAX_RANK 64
+#define MAX_RANK  64
+#define ALIGNMENT 8 /* no element needs more */
 
 typedef struct kernel {
     ort_observe *owner;
@@ -169,6 +170,22 @@ static OrtStatus *pass_through(const kernel *k, OrtKernelContext *c, const oq_da
     return s;
 }
 
+/* Calls the observer with a tensor that is aligned. Initializers may not be: the runtime leaves them
+ * where the bytes of the model have them. */
+static onq_code see(ort_observe *o, size_t index, const oq_datum *d) {
+    const oq_observer *v = o->observer;
+    oq_datum aligned = *d;
+    if ((uintptr_t)d->data % ALIGNMENT == 0 || d->size_bytes == 0)
+        return v->seen(v->ctx, index, d, &o->error);
+    void *copy = oq_alloc(o->alloc, d->size_bytes);
+    OQ_TRY_ALLOC(copy != NULL, &o->error);
+    memcpy(copy, d->data, d->size_bytes);
+    aligned.data = copy;
+    const onq_code rc = v->seen(v->ctx, index, &aligned, &o->error);
+    oq_free(o->alloc, copy, d->size_bytes);
+    return rc;
+}
+
 /* Shows input `at` to the observer of the session that runs on this thread. */
 static OrtStatus *show(const kernel *k, OrtKernelContext *c, size_t at, oq_datum *d,
                        int64_t *dims) {
@@ -189,7 +206,7 @@ static OrtStatus *show(const kernel *k, OrtKernelContext *c, size_t at, oq_datum
     if (s != NULL)
         return s;
     d->data = data;
-    const onq_code rc = o->observer->seen(o->observer->ctx, (size_t)k->index[at], d, &o->error);
+    const onq_code rc = see(o, (size_t)k->index[at], d);
     if (rc == ONQ_OK)
         return NULL;
     o->failed = true;

@@ -8,6 +8,7 @@
 #include "fake_engine.h"
 #include "no_threads.h"
 #include "onnx/attr.h"
+#include "scratch.h"
 #include "testing.h"
 
 #include <math.h>
@@ -93,6 +94,7 @@ static onq_code look(void *ctx, size_t i, const oq_datum *t, onq_error *e) {
         return oq_fail(e, ONQ_E_CANCEL, "the observer has seen enough");
     assert_int_equal(t->kind, OQ_DATUM_TENSOR);
     assert_int_equal(t->dtype, OQ_FLOAT);
+    assert_int_equal((uintptr_t)t->data % sizeof(float), 0);
     const float *p = t->data;
     s->least[i] = INFINITY;
     s->most[i] = -INFINITY;
@@ -242,6 +244,44 @@ static void test_observers(void **state) {
         }
         oq_session_close(s);
     }
+}
+
+/* The runtime reads large weights where the file has them. Names of four lengths bring them to four
+ * remainders. */
+static void test_weights_in_files_are_aligned(void **state) {
+    world *w = need_engine(state);
+    float k[2048];
+    for (int i = 0; i < 2048; i++)
+        k[i] = (float)i;
+    const oq_str names[] = {OQ_S("k"), OQ_S("ka"), OQ_S("kab"), OQ_S("kabc")};
+    static const char *const sums[] = {"x", "a", "b", "c", "y"};
+    bm_input(&w->b, "x", OQ_FLOAT, "2048");
+    for (int i = 0; i < 4; i++) {
+        char both[16];
+        bm_f32(&w->b, names[i].p, "2048", k);
+        (void)snprintf(both, sizeof both, "%s %s", sums[i], names[i].p);
+        bm_node(&w->b, "Add", sums[i + 1], both, sums[i + 1], "");
+    }
+    bm_output(&w->b, "y", OQ_FLOAT, "2048");
+    scratch folder;
+    scratch_init(&folder);
+    const char *path = scratch_path(&folder, "m.onnx");
+    oq_model *m = NULL;
+    assert_ok(oq_model_save(w->b.m, path, NULL, &err), err);
+    assert_ok(oq_model_open(w->b.env, path, NULL, &m, &err), err);
+    static const int64_t n = 2048;
+    seen got = {0};
+    const oq_observer ob = {names, 4, look, &got};
+    const oq_session_options o = {.model = m, .n_threads = 1, .observer = &ob};
+    oq_session *s = NULL;
+    const oq_datum x = vector(k, &n);
+    assert_ok(oq_session_open(w->engine, &o, &s, &err), err);
+    assert_ok(oq_session_run(s, &x, 1, NULL, &err), err);
+    for (size_t i = 0; i < 4; i++)
+        assert_true(got.calls[i] == 1 && got.least[i] == 0 && got.most[i] == 2047);
+    oq_session_close(s);
+    oq_model_free(m);
+    scratch_remove(&folder);
 }
 
 /* The error of an observer comes back as it is, and the next run works. */
@@ -565,6 +605,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_started_and_ended_at_once, setup_real, teardown),
         BOTH(test_run),
         BOTH(test_observers),
+        cmocka_unit_test_setup_teardown(test_weights_in_files_are_aligned, setup_real, teardown),
         BOTH(test_observer_that_fails),
         BOTH(test_groups),
         cmocka_unit_test_setup_teardown(test_order_of_groups, setup_real, teardown),
