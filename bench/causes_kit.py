@@ -119,4 +119,4 @@ def figure(v):
 def sqnr(given, paths, data, limit=16):
     """dB of the worst output of each model, at most 60 and at least -20; NaN counts as -20."""
     out = json.loads(onq("bench", given, *paths, "--data", data, "--limit", limit, "--runs", 1, "--json"))
-    return [figure(m["agreement"]["sqnr"]) for m in out["models"][1:]]
+    return [figure(m["agreement"]["sqnr"]) if m["agreement"]["finite"] else -20.0 for m in out["models"][1:]]
