@@ -61,7 +61,7 @@ void oq_debug_worst_text(const oq_debug *d, oq_buf *out) {
         oq_text_escape(name, sizeof name, s->name, strlen(s->name));
         oq_buf_addf(out, "%s %s ", i > 0 ? "," : "", name);
         if (isinf(s->sqnr))
-            oq_buf_adds(out, "exact");
+            oq_buf_adds(out, s->sqnr > 0 ? "exact" : "nan");
         else
             oq_buf_addf(out, "%.1f dB", s->sqnr);
     }

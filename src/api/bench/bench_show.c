@@ -40,7 +40,8 @@ static void json_agree(oq_jw *w, const oq_agree *s) {
         return;
     }
     oq_jw_real(w, "cosine", oq_agree_cosine(s));
-    oq_jw_real(w, "sqnr", oq_agree_sqnr(s)); /* null: no difference at all */
+    oq_jw_real(w, "sqnr", oq_agree_sqnr(s)); /* null: no difference at all, or not finite */
+    oq_jw_bool(w, "finite", !s->wrecked);
     oq_jw_real(w, "top1", oq_agree_top1(s));
     oq_jw_real(w, "max_difference", s->largest);
 }
@@ -206,9 +207,9 @@ static void text_agree(oq_buf *t, const oq_agree *s) {
         oq_buf_adds(t, "   outputs differ in kind");
         return;
     }
-    oq_buf_addf(t, " %10.6f", oq_agree_cosine(s));
+    oq_buf_addf(t, " %10.6f", s->wrecked ? (double)NAN : oq_agree_cosine(s));
     if (isinf(oq_agree_sqnr(s)))
-        oq_buf_adds(t, "   equal");
+        oq_buf_adds(t, s->wrecked ? "     nan" : "   equal");
     else
         oq_buf_addf(t, " %7.2f", oq_agree_sqnr(s));
     if (s->rows > 0)

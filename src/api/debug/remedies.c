@@ -16,7 +16,7 @@ typedef OQ_VEC(oq_str) names;
 
 static void say_db(oq_buf *out, double v) {
     if (isinf(v))
-        oq_buf_adds(out, "no loss");
+        oq_buf_adds(out, v > 0 ? "no loss" : "NaN or infinity");
     else
         oq_buf_addf(out, "%.1f dB", v);
 }

@@ -5,7 +5,7 @@
 
 static void db(oq_buf *out, double v) {
     if (isinf(v))
-        oq_buf_adds(out, "exact");
+        oq_buf_adds(out, v > 0 ? "exact" : "NaN or infinity");
     else
         oq_buf_addf(out, "%.1f dB", v);
 }
@@ -142,7 +142,7 @@ static void unit_text(const oq_debug_search *s, const oq_debug_unit *u, oq_buf *
     if (isnan(u->sqnr))
         oq_buf_adds(out, "       -");
     else if (isinf(u->sqnr))
-        oq_buf_adds(out, "   exact");
+        oq_buf_adds(out, u->sqnr > 0 ? "   exact" : "     nan");
     else
         oq_buf_addf(out, "%5.1f dB", u->sqnr);
     oq_buf_addf(out, " %5.1f %%%s", 100 * u->macs, u->excluded ? " *  " : "    ");
