@@ -51,9 +51,11 @@ import causes_eighth
 import causes_fifth
 import causes_first
 import causes_held
+import causes_ninth
 import causes_real
 import causes_seventh
 import causes_sixth
+from causes_held import FAULT
 from causes_kit import ONQ, onq, sqnr
 
 RIGHT = 0.9
@@ -64,7 +66,7 @@ GOOD_GAIN, MIN_GAIN = 6.0, 2.5  # ... or, where it has less, MIN_GAIN
 
 SETS = {"first": causes_first.CASES, "first_real": causes_first.REAL, "second": causes_held.SECOND,
         "third": causes_held.THIRD, "fourth": causes_held.FOURTH, "fifth": causes_fifth.FIFTH, "sixth": causes_sixth.SIXTH,
-        "seventh": causes_seventh.SEVENTH, "eighth": causes_eighth.EIGHTH,
+        "seventh": causes_seventh.SEVENTH, "eighth": causes_eighth.EIGHTH, "ninth": causes_ninth.NINTH_SET,
         "real": causes_real.REAL, "field": causes_real.FIELD_CASES}
 
 
@@ -123,10 +125,10 @@ def make(c, folder, number, extra):
     return path, json.loads(run.stdout).get("integer_share", {}).get("macs")
 
 
-def best_of_menu(c, folder):
+def best_of_menu(c, folder, short):
     """dB of the best way on the samples that judge, and its options."""
     made, seen = [], set()
-    ways = menu(c)
+    ways = [] if short and c.right == FAULT else menu(c)
     for i, extra in enumerate([[], *ways]):
         m = make(c, folder, i, extra)
         with open(m[0] if m is not None else os.devnull, "rb") as f:
@@ -171,7 +173,7 @@ def is_right(c, x, folder, now, best):
     return first["cause"] in c.right and (not c.names or any(n[-60:] in first["text"] for n in c.names))
 
 
-def judge(name, run, folder, verbose, with_menu):
+def judge(name, run, folder, verbose, with_menu, short):
     c = run(folder)
     found = json.loads(onq("debug", "--float_model", c.given, "--qdq_model", c.made, "--data", c.data, "--json",
                            "--top", 1))
@@ -180,7 +182,7 @@ def judge(name, run, folder, verbose, with_menu):
     now = after = sqnr(c.given, [c.made], c.hold)[0]
     if x.get("command"):
         after = sqnr(c.given, [run_commands(x["command"], folder)], c.hold)[0]
-    best, how = (now, []) if c.right == () or not with_menu else best_of_menu(c, folder)
+    best, how = (now, []) if c.right == () or not with_menu else best_of_menu(c, folder, short)
     best = max(best, after)
     if c.right is None and not x.get("command") and best - now < least_gain(now):
         best = now  # there is nothing to gain that is worth a word
@@ -206,6 +208,8 @@ def main():
     p.add_argument("--set", default="first", help="which sets, with commas: " + ", ".join(SETS))
     p.add_argument("--dry_run", action="store_true", help="only make the cases: does the trouble do harm?")
     p.add_argument("--no_menu", action="store_true", help="only causes: the command is compared with nothing")
+    p.add_argument("--short_menu", action="store_true",
+                   help="where the file is at fault, compare the command only with the same options again")
     a = p.parse_args()
     n = right = gained = 0
     for name, run in ((k, v) for s in a.set.split(",") for k, v in SETS[s].items()):
@@ -220,7 +224,7 @@ def main():
                     print(f"{name:36} {str(e)[-150:]}", flush=True)
                 continue
             try:
-                ok, share = judge(name, run, folder, a.v, not a.no_menu)
+                ok, share = judge(name, run, folder, a.v, not a.no_menu, a.short_menu)
             except causes_held.Unfit as e:
                 print(f"unfit {name:36} {e}", flush=True)
                 continue
