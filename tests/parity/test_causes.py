@@ -16,7 +16,7 @@ import bench_causes as bench  # noqa: E402
 import causes_held as held  # noqa: E402
 from causes_first import CASES  # noqa: E402
 from causes_sixth import SIXTH  # noqa: E402
-from causes_kit import onq, pairs, replace, sqnr, value_of, weights  # noqa: E402
+from causes_kit import Net, onq, pairs, replace, sqnr, value_of, weights  # noqa: E402
 
 SOME = ["weight scale x3 (cnn)", "range /5 (mlp)", "biases rolled (cnn)", "other samples (mlp)", "per tensor (cnn)", "Log",
         "residual that cancels", "outlier channels", "heavy tails", "input with an offset", "mask", "constants (mlp)", "healthy (mlp)", "healthy, equalised (mlp)",
@@ -185,6 +185,62 @@ def test_a_shifted_zero_point_is_named(tmp_path):
     onnx.save(model, made)
     first = diagnose(given, made, data)["causes"][0]
     assert first["cause"] == "parameters" and f"'{q.input[0]}'" in first["text"], first
+
+
+def sure_scores(tmp_path):
+    """Scores that hide what is before them: on these samples the first class always wins."""
+    net = Net([4, 40], 5)
+    x = "x"
+    for _ in range(4):
+        x = net.op("Relu", net.dense(x, 40, 40))
+    first = net.init(np.where(np.arange(6) == 0, 30.0, 0.0))
+    given = net.save(f"{tmp_path}/float.onnx", net.op("Softmax", net.op("Add", net.dense(x, 40, 6), first), axis=-1))
+    data = held.save_samples(str(tmp_path), "samples", [4, 40], held.normal, 8, 1)
+    return given, held.static(str(tmp_path), given, data, ["--per_channel"]), data
+
+
+@pytest.mark.parametrize("by, named", [(20, True), (1.6, False), (0.2, True), (0.95, False)])
+def test_a_range_that_does_not_fit_is_named_though_the_outputs_are_good(tmp_path, by, named):
+    given, made, data = sure_scores(tmp_path)
+    assert diagnose(given, made, data)["healthy"]
+    model = onnx.load(made)
+    q = pairs(model)[2]
+    replace(model, q.input[1], value_of(model, q.input[1]) * by)
+    onnx.save(model, made)
+    x = diagnose(given, made, data)
+    assert x["sqnr"] > 20 and x["healthy"] != named, x["causes"]
+    if named:
+        first = x["causes"][0]
+        assert first["cause"] == "parameters" and f"'{q.input[0]}'" in first["text"]
+        assert ("hardly show it" in first["text"]) == (first["sqnr"] - x["sqnr"] < 2.5)
+
+
+def test_a_weight_of_few_bits_is_named_though_the_outputs_are_good(tmp_path):
+    given, made, data = sure_scores(tmp_path)
+    model = onnx.load(made)
+    name, _ = weights(model)[1]
+    replace(model, name, np.round(value_of(model, name).astype(float) / 32) * 32)
+    onnx.save(model, made)
+    first = diagnose(given, made, data)["causes"][0]
+    assert first["cause"] == "parameters" and f"'{name.removesuffix('_quantized')}'" in first["text"]
+
+
+def test_outputs_that_are_not_finite_are_no_equal_ones(tmp_path):
+    """A probability that 8 bits make zero, and its reciprocal."""
+    net = Net([4, 40], 5)
+    x = net.op("Relu", net.dense(net.op("Relu", net.dense("x", 40, 40)), 40, 40))
+    x = net.op("Softmax", net.dense(x, 40, 6, scale=30), axis=-1)
+    out = net.op("Reciprocal", net.op("Add", x, net.init(np.float32(1e-4))))
+    given = net.save(f"{tmp_path}/float.onnx", out)
+    data = held.save_samples(str(tmp_path), "samples", [4, 40], held.normal, 8, 1)
+    made = held.static(str(tmp_path), given, data, ["--per_channel"])
+    agreement = json.loads(onq("bench", given, made, "--data", data, "--runs", 1, "--json"))["models"][1]["agreement"]
+    assert agreement["sqnr"] is None and not agreement["finite"]
+    assert " nan     nan " in onq("bench", given, made, "--data", data, "--runs", 1)
+    text = onq("debug", "--float_model", given, "--qdq_model", made, "--data", data)
+    assert "the output SQNR is NaN or infinity" in text and "Cause: Reciprocal " in text
+    assert "NaN or infinity after it" in text and "samples.npz sample 0 nan" in text
+    assert sqnr(given, [made], data) == [-20]
 
 
 def test_a_widened_range_is_named_and_not_the_bias_that_follows_it(tmp_path):

@@ -22,12 +22,21 @@ static const oq_remedy *remedy_of(const oq_try *t) {
     return t->row < oq_remedy_count ? &oq_remedies[t->row] : NULL;
 }
 
+/* What costs nothing is worth having where the model is poor, and so is what leaves nothing float
+ * and comes on top of a cause. */
+static bool is_small_gain_enough(const oq_diagnosing *g, const oq_remedy *r) {
+    return r != NULL && g->current.sqnr < OQ_GOOD && !r->leaves_float &&
+           (r->is_free || g->out->causes.n > 0);
+}
+
 /* dB that a try must gain. A model that was made by a method that the model does not show differs
  * from one without it, which is no fault of a good one. */
 static double least_gain(const oq_diagnosing *g, const oq_try *t) {
     const oq_remedy *r = remedy_of(t);
     if (r == NULL && g->rescaled && g->current.sqnr >= OQ_GOOD)
         return INFINITY;
+    if (is_small_gain_enough(g, r))
+        return OQ_SMALL_GAIN;
     return r != NULL && !r->is_free && oq_is_good_enough(g) ? OQ_GOOD_GAIN : OQ_MIN_GAIN;
 }
 

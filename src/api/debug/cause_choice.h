@@ -6,6 +6,7 @@
 #include "api/debug/remedies.h"
 
 #define OQ_MIN_GAIN    2.5   /* dB that a remedy must gain to be a cause ... */
+#define OQ_SMALL_GAIN  1.5   /* ... or, of a poor model, if it costs nothing; ... */
 #define OQ_GOOD_GAIN   6.0   /* ... of a model that is good already, which has */
 #define OQ_GOOD        20.0  /* dB */
 #define OQ_AIM         30.0  /* dB that remedies are put together for, where a model is not good */

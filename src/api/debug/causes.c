@@ -5,6 +5,7 @@
 
 #include "api/debug/cause_choice.h"
 #include "api/debug/clock.h"
+#include "api/debug/faults.h"
 #include "api/debug/lifted.h"
 #include "api/debug/remedies.h"
 #include "debug/search/search.h"
@@ -337,6 +338,27 @@ static onq_code hold_out(oq_diagnosing *g, onq_error *err) {
     return find_causes(g, err);
 }
 
+/* ---- faults that the outputs do not show ---- */
+
+/* A tensor may have parameters that do not fit although the outputs are good: the samples do not
+ * need its values, and others will. */
+static onq_code find_misfit(oq_diagnosing *g, onq_error *err) {
+    bool yes = false;
+    if (g->out->causes.n > 0 || g->out->half.path != NULL || g->rescaled || is_budget_over(g))
+        return ONQ_OK;
+    if (g->again.path == NULL)
+        OQ_TRY(make_again(g, err));
+    for (size_t i = 0; i < g->out->tries.n && !yes; i++) {
+        const oq_try copy = g->out->tries.v[i];
+        if (copy.row != oq_remedy_count)
+            continue;
+        OQ_TRY(oq_fault_stands_out(g, &copy, &yes, err));
+        if (yes)
+            OQ_TRY(take(g, &copy, err));
+    }
+    return ONQ_OK;
+}
+
 /* Times the model as it is and what the last command makes, in turns. */
 static onq_code clock_remedy(oq_diagnosing *g, onq_error *err) {
     oq_diagnosis *x = g->out;
@@ -445,6 +467,7 @@ static onq_code diagnose(oq_diagnosing *g, onq_error *err) {
         OQ_TRY(take(g, &x->tries.v[0], err));
     OQ_TRY(find_causes(g, err));
     OQ_TRY(hold_out(g, err));
+    OQ_TRY(find_misfit(g, err));
     x->healthy = x->causes.n == 0 && x->now.sqnr >= OQ_GOOD && x->half.path == NULL;
     if (is_unexplained(g))
         OQ_TRY(find_set(g, err));

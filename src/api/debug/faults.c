@@ -3,10 +3,22 @@
  */
 #include "api/debug/faults.h"
 
+#include "api/debug/cause_choice.h"
+
 #include <math.h>
 
 #define MUCH   1.25 /* a range that is so many times another is another */
 #define LITTLE 0.05 /* of a range: ends that differ less are no difference */
+
+/* What stands out among tensors that agree: */
+#define ALIKE   0.02 /* of a range: ends of one that agrees differ by less */
+#define CLOSE   0.5  /* dB: weights that agree differ by less */
+#define FAR     1.8  /* a range that is so many times another */
+#define LOSSY   25.0 /* dB that an activation of a range that is too wide has at most ... */
+#define CLIPPED 15.0 /* ... and of one that is too narrow: methods clip a little on purpose */
+#define WORSE   10.0 /* dB that a weight has less */
+#define RARE    20   /* one in so many may stand out, but always one */
+#define MOST    0.8  /* of the tensors must agree */
 
 typedef struct comparing {
     const oq_debug *given, *again;
@@ -162,7 +174,64 @@ static uint32_t say(comparing *c, oq_buf *out) {
     return at;
 }
 
-static onq_code compare(const oq_diagnosing *g, oq_debug *again, oq_buf *out, uint32_t *row,
+/* ---- one that stands out ---- */
+
+static bool agrees(const comparing *c, uint32_t at) {
+    const oq_debug *d = c->given;
+    if (at < d->weights.n) {
+        const oq_debug_weight *a = &d->weights.v[at],
+                              *b = &c->again->weights.v[oq_map_find(&c->weights, a->name)];
+        return a->type == b->type && fabs(a->sqnr - b->sqnr) < CLOSE;
+    }
+    const oq_debug_act *a = &d->acts.v[at - d->weights.n];
+    return shift_of(a, act_again(c, a)) < ALIKE;
+}
+
+/* A range that is far from the one the samples give, and loses much by that. */
+static bool is_far_act(const oq_debug_act *a, const oq_debug_act *b) {
+    const double width = a->q_hi - a->q_lo, fit = b->q_hi - b->q_lo;
+    const bool shifted = fabs(a->q_lo - b->q_lo) > 0.25 * fit;
+    return (width > FAR * fit && a->verdict.own < LOSSY) ||
+           ((FAR * width < fit || shifted) && a->verdict.own < CLIPPED);
+}
+
+static bool is_far(const comparing *c, uint32_t at) {
+    const oq_debug *d = c->given;
+    if (at < d->weights.n) {
+        const oq_debug_weight *a = &d->weights.v[at],
+                              *b = &c->again->weights.v[oq_map_find(&c->weights, a->name)];
+        return a->type != OQ_INT32 && a->verdict.own + WORSE < b->sqnr;
+    }
+    const oq_debug_act *a = &d->acts.v[at - d->weights.n];
+    return is_far_act(a, act_again(c, a));
+}
+
+static bool is_comparable(const comparing *c, uint32_t at) {
+    const oq_debug *d = c->given;
+    return at < d->weights.n ? oq_map_has(&c->weights, d->weights.v[at].name)
+                             : act_again(c, &d->acts.v[at - d->weights.n]) != NULL;
+}
+
+static bool stands_out(const comparing *c) {
+    const oq_debug *d = c->given;
+    size_t n = 0, n_alike = 0, n_far = 0;
+    for (size_t i = 0; i < d->n_ranking; i++) {
+        const uint32_t at = d->ranking[i];
+        if (!is_comparable(c, at))
+            continue;
+        n++;
+        n_alike += agrees(c, at);
+        n_far += is_far(c, at);
+    }
+    return n_far > 0 && n_far * RARE <= n + RARE - 1 && (double)n_alike >= MOST * (double)n;
+}
+
+/* ---- both ---- */
+
+/* What is done with two models that were compared. */
+typedef void use_fn(comparing *c, void *ctx);
+
+static onq_code compare(const oq_diagnosing *g, oq_debug *again, use_fn *use, void *ctx,
                         onq_error *err) {
     comparing c = {.given = g->d, .again = again};
     OQ_TRY(oq_debug_match(again, err));
@@ -175,19 +244,49 @@ static onq_code compare(const oq_diagnosing *g, oq_debug *again, oq_buf *out, ui
     for (uint32_t i = 0; i < again->acts.n; i++)
         if (!oq_map_put(&c.acts, again->acts.v[i].name, i))
             return oq_fail_nomem(err);
-    *row = say(&c, out);
+    use(&c, ctx);
     return ONQ_OK;
 }
 
-onq_code oq_fault_say(const oq_diagnosing *g, const oq_try *t, oq_buf *out, uint32_t *row,
-                      onq_error *err) {
+static onq_code with_again(const oq_diagnosing *g, const oq_try *t, use_fn *use, void *ctx,
+                           onq_error *err) {
     const oq_open_options how = {.data_root = oq_opt_str(g->job->opts, "data_root")};
     oq_model *m = NULL;
     oq_debug again;
     OQ_TRY(oq_model_open(g->job->env, t->made.path, &how, &m, err));
     oq_debug_init(&again, g->job->env, g->d->flt, m);
-    const onq_code rc = compare(g, &again, out, row, err);
+    const onq_code rc = compare(g, &again, use, ctx, err);
     oq_debug_release(&again);
     oq_model_free(m);
     return rc;
+}
+
+typedef struct saying {
+    oq_buf *out;
+    uint32_t row;
+} saying;
+
+static void use_say(comparing *c, void *ctx) {
+    saying *s = ctx;
+    s->row = say(c, s->out);
+}
+
+onq_code oq_fault_say(const oq_diagnosing *g, const oq_try *t, oq_buf *out, uint32_t *row,
+                      onq_error *err) {
+    saying s = {.out = out};
+    OQ_TRY(with_again(g, t, use_say, &s, err));
+    *row = s.row;
+    if (oq_gain_over(g->current.sqnr, t->made.sqnr) < OQ_MIN_GAIN)
+        oq_buf_adds(out, " The outputs hardly show it on these samples.");
+    return ONQ_OK;
+}
+
+static void use_stands_out(comparing *c, void *ctx) {
+    bool *yes = ctx;
+    *yes = stands_out(c);
+}
+
+onq_code oq_fault_stands_out(const oq_diagnosing *g, const oq_try *t, bool *yes, onq_error *err) {
+    *yes = false;
+    return with_again(g, t, use_stands_out, yes, err);
 }

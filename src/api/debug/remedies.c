@@ -35,6 +35,13 @@ static uint32_t act_row(const oq_diagnosing *g, const oq_debug_act *a) {
     return a != NULL ? (uint32_t)(g->d->weights.n + (size_t)(a - g->d->acts.v)) : OQ_NO_ROW;
 }
 
+static bool has_option(const oq_recipe *r, const oq_recipe_option *o) {
+    const char *value = oq_recipe_get(r, o->name);
+    return value != NULL && (o->value == NULL || strcmp(value, o->value) == 0);
+}
+
+static const oq_recipe_option each_channel = {"per_channel", NULL};
+
 /* ---- the float model is not prepared ---- */
 
 typedef struct unprepared {
@@ -77,6 +84,9 @@ static onq_code prepare_float(oq_diagnosing *g, oq_again *how, const char **inpu
     OQ_TRY(oq_remake_float(&g->maker, &how->prepare, &path, err));
     *applies = path != NULL;
     *input = path;
+    /* Where no weight was quantized, the model does not show whether channels had scales. */
+    if (*applies && u.constants == u.products && !has_option(&how->recipe, &each_channel))
+        return oq_recipe_add(&how->recipe, &g->job->arena, each_channel.name, NULL, err);
     return ONQ_OK;
 }
 
@@ -602,11 +612,6 @@ const oq_remedy oq_remedies[] = {
      .say = say_few_bits},
 };
 const size_t oq_remedy_count = OQ_COUNT(oq_remedies);
-
-static bool has_option(const oq_recipe *r, const oq_recipe_option *o) {
-    const char *value = oq_recipe_get(r, o->name);
-    return value != NULL && (o->value == NULL || strcmp(value, o->value) == 0);
-}
 
 onq_code oq_remedy_apply(oq_diagnosing *g, const oq_remedy *r, oq_again *how, const char **input,
                          bool *applies, onq_error *err) {

@@ -45,9 +45,27 @@ static bool is_cause(double now, size_t row, double sqnr) {
 static void every_row_needs_a_gain(void **state) {
     (void)state;
     for (size_t i = 0; i <= oq_remedy_count; i++) {
-        assert_false(is_cause(10, i, 10 + OQ_MIN_GAIN - STEP));
-        assert_true(is_cause(10, i, 10 + OQ_MIN_GAIN + STEP));
+        const bool free = i < oq_remedy_count && oq_remedies[i].is_free;
+        const double least = free ? OQ_SMALL_GAIN : OQ_MIN_GAIN;
+        assert_false(is_cause(10, i, 10 + least - STEP));
+        assert_true(is_cause(10, i, 10 + least + STEP));
         assert_true(is_cause(OQ_GOOD - STEP, i, OQ_GOOD + OQ_MIN_GAIN));
+    }
+}
+
+/* On top of a cause a small gain is worth what leaves nothing float, until the model is good. */
+static void small_gains_come_on_top(void **state) {
+    (void)state;
+    for (size_t i = 0; i <= oq_remedy_count; i++) {
+        const bool costs = i == oq_remedy_count || oq_remedies[i].leaves_float;
+        const double least = costs ? OQ_MIN_GAIN : OQ_SMALL_GAIN;
+        scene s;
+        begin(&s, 10);
+        s.x.causes.n = 1;
+        assert_false(oq_is_cause(&s.g, tried(&s, i, 10 + least - STEP)));
+        assert_true(oq_is_cause(&s.g, tried(&s, i, 10 + least + STEP)));
+        s.g.current.sqnr = OQ_GOOD;
+        assert_false(oq_is_cause(&s.g, tried(&s, i, OQ_GOOD + OQ_MIN_GAIN - STEP)));
     }
 }
 
@@ -173,6 +191,7 @@ static void gains_end_where_outputs_are_lost_or_exact(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_row_needs_a_gain),
+        cmocka_unit_test(small_gains_come_on_top),
         cmocka_unit_test(a_good_model_needs_a_large_gain),
         cmocka_unit_test(remedies_are_put_together_up_to_the_aim),
         cmocka_unit_test(rows_have_the_shares_that_are_documented),
