@@ -4,6 +4,7 @@ The cases are those of bench/bench_causes.py, which measures all of them; here a
 the remedy is run, and must bring what was promised.
 """
 import json
+import os
 import pathlib
 import sys
 
@@ -52,6 +53,8 @@ def test_weights_in_constants_are_named_first(tmp_path):
     x = diagnose(given, made, data)
     assert "Constant nodes" in x["causes"][0]["text"]
     assert x["command"].startswith("onq preprocess ")
+    # No weight shows whether channels had scales of their own: they get them.
+    assert "--per_channel" in x["command"]
 
 
 def test_the_spoiled_tensor_is_named(tmp_path):
@@ -141,6 +144,35 @@ def test_what_is_tried_is_what_the_table_says(tmp_path):
     options = x["tried"][0]["options"]
     assert options["nodes_to_exclude"] == product and "per_channel" in options
     assert {"shifted_means", "arithmetic", "outputs"} <= {t["cause"] for t in x["tried"]}
+
+
+def test_what_the_tensors_speak_for_is_tried_first(tmp_path):
+    """The table has stretched ranges before amplifiers; nothing speaks for them in one case, and much in the other."""
+    for name, first, second in (("Log", "amplified", "stretched_ranges"), ("heavy tails", "stretched_ranges", "input_range")):
+        os.makedirs(tmp_path / first)
+        c = CASES[name](str(tmp_path / first))
+        tried = [t["cause"] for t in diagnose(c.given, c.made, c.data)["tried"]]
+        assert tried.index(first) < tried.index(second), tried
+
+
+def test_a_log_of_powers_leaves_the_results_of_products_float(tmp_path):
+    """Spectra: what products give is squared, mixed and made a logarithm; the first product itself does no harm."""
+    net = Net([1, 1, 2000], 3)
+    rng, at = net.rng, np.arange(100)
+    waves = [f(2 * np.pi * np.outer(np.arange(40), at) / 100).reshape(40, 1, 100) * np.hanning(100) for f in (np.cos, np.sin)]
+    powers = [net.op("Mul", v, v) for v in (net.op("Conv", "x", net.init(w), strides=[50]) for w in waves)]
+    bands = net.op("MatMul", net.init(np.abs(rng.normal(size=(12, 40)))), net.op("Add", *powers))
+    logs = net.op("Log", net.op("Add", bands, net.init(np.float32(1e-3))))
+    given = net.save(f"{tmp_path}/float.onnx", net.op("Max", logs, net.init(np.float32(np.log(0.1)))))
+    data = held.save_samples(str(tmp_path), "samples", [1, 1, 2000],
+                             lambda r, s: r.normal(size=s) * np.exp(np.linspace(-3, 1, s[2])), 8, 1)
+    x = diagnose(given, held.static(str(tmp_path), given, data, ["--per_channel"]), data)
+    first = x["causes"][0]
+    assert first["cause"] == "amplified" and "Log 'log_" in first["text"], x["causes"]
+    assert "and so must the results of Conv." in first["text"]
+    assert "--op_types_to_exclude_output_quantization Conv" in first["command"]
+    near = next(t for t in x["tried"] if t["cause"] == "amplified")
+    assert first["sqnr"] > max(near["sqnr"], x["sqnr"]) + 5 and first["integer_macs"] > 0.4
 
 
 def test_smaller_blocks_and_more_bits_are_tried(tmp_path):

@@ -61,10 +61,12 @@ oq_try *oq_choose_cause(const oq_diagnosing *g, size_t first) {
     for (size_t i = first; i < x->tries.n; i++)
         if (oq_is_cause(g, &x->tries.v[i]))
             best = fmax(best, oq_gain_over(g->current.sqnr, x->tries.v[i].made.sqnr));
-    for (size_t i = first; i < x->tries.n; i++)
-        if (oq_is_cause(g, &x->tries.v[i]) &&
-            oq_gain_over(g->current.sqnr, x->tries.v[i].made.sqnr) >=
-                oq_share_needed(g, &x->tries.v[i]) * best)
-            return &x->tries.v[i];
-    return NULL;
+    oq_try *chosen = NULL;
+    for (size_t i = first; i < x->tries.n; i++) {
+        oq_try *t = &x->tries.v[i];
+        if (oq_is_cause(g, t) && (chosen == NULL || t->row < chosen->row) &&
+            oq_gain_over(g->current.sqnr, t->made.sqnr) >= oq_share_needed(g, t) * best)
+            chosen = t;
+    }
+    return chosen;
 }

@@ -26,6 +26,6 @@ bool oq_is_quantized_enough(const oq_diagnosing *g, const oq_remade *m);
 bool oq_is_cause(const oq_diagnosing *g, const oq_try *t);
 /* The share of the best gain that a try needs to be taken before those that come after it. */
 double oq_share_needed(const oq_diagnosing *g, const oq_try *t);
-/* The first of the tries from `first` on that is a cause and has its share of the best gain of
- * those; NULL: none is a cause. */
+/* Of the tries from `first` on that are causes and have their share of the best gain of those, the
+ * one whose row comes first in the table; NULL: none is a cause. */
 oq_try *oq_choose_cause(const oq_diagnosing *g, size_t first);

@@ -202,26 +202,40 @@ static onq_code try_remedy(oq_diagnosing *g, size_t row, onq_error *err) {
     return ONQ_OK;
 }
 
-/* Tries every row on top of what was taken so far; in later rounds only those that helped alone. */
-static onq_code try_round(oq_diagnosing *g, onq_error *err) {
+/* True if the row makes sense on top of what was taken so far; in later rounds only those do that
+ * helped alone. */
+static bool is_worth_a_try(const oq_diagnosing *g, size_t row) {
     const double worst = g->out->causes.n > 1 ? LITTLE : HARMFUL;
-    double best = -INFINITY;
-    for (size_t i = 0; i < oq_remedy_count && best < ENOUGH; i++) {
+    const oq_remedy *r = &oq_remedies[row];
+    if (!oq_remedy_is_for(r, g->base.recipe.command) || r->of_runtime ||
+        (r->leaves_float && oq_is_good_enough(g)))
+        return false;
+    return g->out->causes.n == 0 || (!g->taken[row] && !(g->row_gain[row] < worst));
+}
+
+/* Tries the rows that the tensors speak for, or the others, up to the first that is enough. */
+static onq_code try_rows(oq_diagnosing *g, bool likely, size_t *end, onq_error *err) {
+    for (size_t i = 0; i < *end; i++) {
         const size_t n = g->out->tries.n;
-        if (!oq_remedy_is_for(&oq_remedies[i], g->base.recipe.command) ||
-            oq_remedies[i].of_runtime || (oq_remedies[i].leaves_float && oq_is_good_enough(g)))
-            continue;
-        if (g->out->causes.n > 0 && (g->taken[i] || g->row_gain[i] < worst))
+        const oq_remedy *r = &oq_remedies[i];
+        if ((r->is_likely != NULL && r->is_likely(g)) != likely || !is_worth_a_try(g, i))
             continue;
         if (is_budget_over(g)) {
             g->out->late = true;
-            break;
+            return ONQ_OK;
         }
         OQ_TRY(try_remedy(g, i, err));
-        if (g->out->tries.n > n && oq_is_quantized_enough(g, &g->out->tries.v[n].made))
-            best = fmax(best, g->out->tries.v[n].made.sqnr);
+        if (g->out->tries.n > n && oq_is_quantized_enough(g, &g->out->tries.v[n].made) &&
+            g->out->tries.v[n].made.sqnr >= ENOUGH)
+            *end = i + 1;
     }
     return ONQ_OK;
+}
+
+static onq_code try_round(oq_diagnosing *g, onq_error *err) {
+    size_t end = oq_remedy_count;
+    OQ_TRY(try_rows(g, true, &end, err));
+    return g->out->late ? ONQ_OK : try_rows(g, false, &end, err);
 }
 
 /* ---- the answer ---- */

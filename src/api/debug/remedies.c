@@ -10,7 +10,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define MAX_FRONT 12 /* nodes between an input and the products */
+#define MAX_FRONT 12   /* nodes between an input and the products */
+#define COARSE    30.0 /* dB: an input with less needs more than 8 bits */
 
 typedef OQ_VEC(oq_str) names;
 
@@ -172,8 +173,8 @@ static onq_code has_mask(oq_diagnosing *g, oq_again *how, const char **input, bo
     return ONQ_OK;
 }
 
-/* A mask is only looked for where one was seen. */
-static bool is_seen(const oq_diagnosing *g) {
+/* `prepare` asks already: the remedy makes no sense where nothing shows that it is needed. */
+static bool is_asked(const oq_diagnosing *g) {
     (void)g;
     return true;
 }
@@ -225,6 +226,10 @@ static uint32_t say_ranges(const oq_diagnosing *g, const oq_try *t, oq_buf *out)
     return act_row(g, a);
 }
 
+static bool has_stretched(const oq_diagnosing *g) {
+    return worst_act(g, STRETCHED) != NULL;
+}
+
 /* ---- nodes that are left float ---- */
 
 static onq_code exclude(oq_diagnosing *g, oq_again *how, const names *nodes, const char *option,
@@ -238,6 +243,16 @@ static onq_code exclude(oq_diagnosing *g, oq_again *how, const names *nodes, con
         return oq_fail_nomem(err);
     OQ_TRY(oq_recipe_add(&how->recipe, a, option, text, err));
     return oq_recipe_add(&how->recipe, a, "keep_excluded_float", NULL, err);
+}
+
+/* Leaves the results of operators float. */
+static onq_code add_types(oq_diagnosing *g, oq_again *how, const names *types, onq_error *err) {
+    const char *text = types->n > 0 ? oq_again_list(g->job, types->v, types->n) : "";
+    OQ_TRY_ALLOC(text != NULL, err);
+    if (types->n == 0)
+        return ONQ_OK;
+    return oq_recipe_add(&how->recipe, &g->job->arena, "op_types_to_exclude_output_quantization",
+                         text, err);
 }
 
 /* Nodes of the float model that read a tensor. */
@@ -283,14 +298,19 @@ static onq_code leave_inputs(oq_diagnosing *g, oq_again *how, const char **input
     return exclude(g, how, &v, "nodes_to_exclude", applies, err);
 }
 
-static uint32_t say_inputs(const oq_diagnosing *g, const oq_try *t, oq_buf *out) {
+static const oq_debug_act *worst_input(const oq_diagnosing *g) {
     const oq_debug_act *worst = NULL;
-    (void)t;
     for (size_t i = 0; i < g->d->acts.n; i++) {
         const oq_debug_act *a = &g->d->acts.v[i];
         if (oq_str_is(a->op, "input") && (worst == NULL || a->verdict.own < worst->verdict.own))
             worst = a;
     }
+    return worst;
+}
+
+static uint32_t say_inputs(const oq_diagnosing *g, const oq_try *t, oq_buf *out) {
+    const oq_debug_act *worst = worst_input(g);
+    (void)t;
     oq_buf_adds(out, "The input ");
     if (worst != NULL) {
         say_name(out, worst->name);
@@ -298,7 +318,7 @@ static uint32_t say_inputs(const oq_diagnosing *g, const oq_try *t, oq_buf *out)
                     (double)worst->hi);
     }
     oq_buf_adds(out, "8 bits cannot hold");
-    if (worst != NULL && worst->verdict.own < 30) {
+    if (worst != NULL && worst->verdict.own < COARSE) {
         oq_buf_adds(out, ": its SQNR is ");
         say_db(out, worst->verdict.own);
     }
@@ -306,58 +326,95 @@ static uint32_t say_inputs(const oq_diagnosing *g, const oq_try *t, oq_buf *out)
     return act_row(g, worst);
 }
 
+static bool has_amplifiers(const oq_diagnosing *g) {
+    return g->amplifiers.n > 0;
+}
+
+/* How a node lies before an amplifier: only nodes that are no products between, or some. */
+typedef enum nearness { NOT_BEFORE, FAR_BEFORE, JUST_BEFORE } nearness;
+
 /* Marks the nodes that a node depends on. */
-static void mark_before(const oq_index *ix, uint32_t node, bool *marked) {
+static void mark_before(const oq_index *ix, uint32_t node, nearness how, nearness *marks) {
     const oq_node *n = ix->graph->node.v[node];
     for (size_t k = 0; k < n->input.n; k++) {
         const oq_value *v = n->input.v[k].n > 0 ? oq_index_find(ix, n->input.v[k]) : NULL;
-        if (v == NULL || v->producer == OQ_NO_NODE || marked[v->producer])
-            continue;
-        marked[v->producer] = true;
+        if (v != NULL && v->producer != OQ_NO_NODE && marks[v->producer] < how)
+            marks[v->producer] = how;
     }
 }
 
-/* Nodes from an amplifier back: as far as the products that make what it reads, or to the
- * beginning. Nodes are in the order of the graph. */
-static onq_code leave_before(oq_diagnosing *g, oq_again *how, bool all, bool *applies,
+/* Of every node; NULL when out of memory. Nodes are in the order of the graph. */
+static nearness *mark_all(const oq_diagnosing *g, uint32_t from) {
+    const oq_index *ix = &g->d->float_index;
+    nearness *marks = OQ_NEW_ARRAY(&g->job->arena, nearness, ix->graph->node.n + 1);
+    if (marks == NULL)
+        return NULL;
+    memset(marks, 0, ix->graph->node.n * sizeof *marks); /* NOT_BEFORE */
+    marks[from] = JUST_BEFORE;
+    for (uint32_t i = from + 1; i-- > 0;) {
+        const bool ends =
+            i != from && oq_op_traits_of(ix->graph->node.v[i]->op_type)->product != OQ_NO_PRODUCT;
+        if (marks[i] != NOT_BEFORE)
+            mark_before(ix, i, ends ? FAR_BEFORE : marks[i], marks);
+    }
+    return marks;
+}
+
+/* Which of the nodes before an amplifier stay float. */
+typedef enum leaving {
+    LEAVE_NEAR,    /* as far as the products that make what it reads */
+    LEAVE_RESULTS, /* all but the products before those, of which the results are float */
+    LEAVE_ALL
+} leaving;
+
+static onq_code leave_before(oq_diagnosing *g, oq_again *how, leaving what, bool *applies,
                              onq_error *err) {
     const oq_index *ix = &g->d->float_index;
     oq_arena *a = &g->job->arena;
-    const size_t n = ix->graph->node.n;
-    bool *marked = OQ_NEW_ARRAY(a, bool, n + 1);
-    names v = {0};
-    *applies = g->amplifiers.n > 0;
-    if (marked == NULL)
-        return oq_fail_nomem(err);
+    names v = {0}, types = {0};
+    *applies = has_amplifiers(g);
     if (!*applies)
         return ONQ_OK;
     const uint32_t from = g->amplifiers.v[0].node;
-    marked[from] = true;
+    const nearness *marks = mark_all(g, from);
+    OQ_TRY_ALLOC(marks != NULL, err);
     for (size_t i = from + 1; i-- > 0;) {
-        const oq_node *node = ix->graph->node.v[i];
-        if (!marked[i])
+        const oq_node *n = ix->graph->node.v[i];
+        const bool product = oq_op_traits_of(n->op_type)->product != OQ_NO_PRODUCT;
+        if (marks[i] == NOT_BEFORE || (marks[i] == FAR_BEFORE && what == LEAVE_NEAR))
             continue;
-        if (node->name.n > 0 && !OQ_PUSH(a, &v, node->name))
-            return oq_fail_nomem(err);
-        if (all || i == from || oq_op_traits_of(node->op_type)->product == OQ_NO_PRODUCT)
-            mark_before(ix, (uint32_t)i, marked);
+        const bool only_result = marks[i] == FAR_BEFORE && product && what == LEAVE_RESULTS;
+        if (only_result && !oq_str_among(n->op_type, types.v, types.n))
+            OQ_TRY_ALLOC(OQ_PUSH(a, &types, n->op_type), err);
+        else if (!only_result && n->name.n > 0)
+            OQ_TRY_ALLOC(OQ_PUSH(a, &v, n->name), err);
     }
     /* What reads the result with a quantizer of its own keeps it float too. */
     for (size_t k = 0; k < ix->graph->node.v[from]->output.n; k++)
         OQ_TRY(add_readers(g, ix->graph->node.v[from]->output.v[k], &v, err));
-    return exclude(g, how, &v, "nodes_to_exclude", applies, err);
+    OQ_TRY(exclude(g, how, &v, "nodes_to_exclude", applies, err));
+    if (what != LEAVE_RESULTS)
+        return ONQ_OK;
+    *applies &= types.n > 0;
+    return add_types(g, how, &types, err);
 }
 
 static onq_code leave_amplifier(oq_diagnosing *g, oq_again *how, const char **input, bool *applies,
                                 onq_error *err) {
     (void)input;
-    return leave_before(g, how, false, applies, err);
+    return leave_before(g, how, LEAVE_NEAR, applies, err);
+}
+
+static onq_code leave_results(oq_diagnosing *g, oq_again *how, const char **input, bool *applies,
+                              onq_error *err) {
+    (void)input;
+    return leave_before(g, how, LEAVE_RESULTS, applies, err);
 }
 
 static onq_code leave_all_before(oq_diagnosing *g, oq_again *how, const char **input, bool *applies,
                                  onq_error *err) {
     (void)input;
-    return leave_before(g, how, true, applies, err);
+    return leave_before(g, how, LEAVE_ALL, applies, err);
 }
 
 /* The quantized tensor that the node reads and that loses most. */
@@ -376,14 +433,17 @@ static const oq_debug_act *act_into(const oq_diagnosing *g, const oq_node *n) {
 static uint32_t say_amplified(const oq_diagnosing *g, const oq_try *t, oq_buf *out) {
     const oq_amplifier *x = &g->amplifiers.v[0];
     const oq_node *n = g->d->float_index.graph->node.v[x->node];
-    (void)t;
+    const char *results = oq_recipe_get(&t->how.recipe, "op_types_to_exclude_output_quantization");
     oq_buf_addf(out, "%.*s ", OQ_STR(n->op_type));
     say_name(out, oq_node_label(n));
     oq_buf_adds(out, " amplifies the error that reaches it: the SQNR is ");
     say_db(out, x->before);
     oq_buf_adds(out, " before it and ");
     say_db(out, x->after);
-    oq_buf_adds(out, " after it. The nodes before it must stay float.");
+    oq_buf_adds(out, " after it. The nodes before it must stay float");
+    if (results != NULL)
+        oq_buf_addf(out, ", and so must the results of %s", results);
+    oq_buf_addc(out, '.');
     return act_row(g, act_into(g, n));
 }
 
@@ -424,6 +484,10 @@ static uint32_t say_outputs(const oq_diagnosing *g, const oq_try *t, oq_buf *out
 }
 
 /* ---- channels ---- */
+
+static bool has_uneven(const oq_diagnosing *g) {
+    return worst_act(g, STRETCHED | 1u << OQ_DEBUG_FEW_BITS) != NULL;
+}
 
 static uint32_t say_channels(const oq_diagnosing *g, const oq_try *t, oq_buf *out) {
     const oq_debug_act *a = worst_act(g, STRETCHED | 1u << OQ_DEBUG_FEW_BITS);
@@ -557,7 +621,7 @@ static uint32_t say_few_bits(const oq_diagnosing *g, const oq_try *t, oq_buf *ou
 
 const oq_remedy oq_remedies[] = {
     {"not_prepared", .commands = OQ_FOR_STATIC | OQ_FOR_DYNAMIC, .is_free = true,
-     .prepare = prepare_float, .say = say_prepare},
+     .prepare = prepare_float, .is_likely = is_asked, .say = say_prepare},
     {"saturation",
      {{"saturation_safe", NULL}},
      SAME,
@@ -576,22 +640,37 @@ const oq_remedy oq_remedies[] = {
      SAME,
      .is_free = true,
      .prepare = has_tensor_weights,
+     .is_likely = is_asked,
      .is_sure = has_outlier_channels,
      .say = say_per_channel},
-    {"few_bits", .drops = "weight_type", SAME, .prepare = has_small_type, .say = say_few_bits},
-    {"mask", {{"masks", "float"}}, .prepare = has_mask, .is_sure = is_seen, .say = say_mask},
+    {"few_bits", .drops = "weight_type", SAME, .prepare = has_small_type, .is_likely = is_asked,
+     .say = say_few_bits},
+    {"mask",
+     {{"masks", "float"}},
+     .prepare = has_mask,
+     .is_likely = is_asked,
+     .is_sure = is_asked,
+     .say = say_mask},
     {"symmetric", .drops = "activation_symmetric", SAME, .is_free = true, .prepare = is_symmetric,
-     .say = say_symmetric},
-    {"stretched_ranges", {{"calibration_method", "mse"}}, .say = say_ranges},
+     .is_likely = is_asked, .say = say_symmetric},
+    {"stretched_ranges",
+     {{"calibration_method", "mse"}},
+     .is_likely = has_stretched,
+     .say = say_ranges},
     {"stretched_ranges",
      {{"calibration_method", "percentile"}, {"calib_percentile", "99.99"}},
+     .is_likely = has_stretched,
      .say = say_ranges},
-    {"input_range", LEAVE, .is_local = true, .prepare = leave_inputs, .say = say_inputs},
-    {"amplified", LEAVE, .is_local = true, .prepare = leave_amplifier, .say = say_amplified},
+    {"input_range", LEAVE, .is_local = true, .prepare = leave_inputs, .is_likely = is_asked,
+     .say = say_inputs},
+    {"amplified", LEAVE, .is_local = true, .prepare = leave_amplifier, .is_likely = has_amplifiers,
+     .say = say_amplified},
+    {"amplified", LEAVE, .prepare = leave_results, .is_likely = has_amplifiers,
+     .say = say_amplified},
     {"amplified", LEAVE, .prepare = leave_all_before, .say = say_amplified},
-    {"channels", {{"equalize", NULL}}, .say = say_channels},
-    {"channels", {{"channel_ranges", "both"}}, .say = say_channels},
-    {"channels", {{"outlier_channels", "8"}}, .say = say_channels},
+    {"channels", {{"equalize", NULL}}, .is_likely = has_uneven, .say = say_channels},
+    {"channels", {{"channel_ranges", "both"}}, .is_likely = has_uneven, .say = say_channels},
+    {"channels", {{"outlier_channels", "8"}}, .is_likely = has_uneven, .say = say_channels},
     {"shifted_means", {{"bias_correction", NULL}}, .say = say_shifted},
     {"arithmetic", LEAVE, .prepare = leave_arithmetic, .say = say_arithmetic},
     {"outputs", {{"op_set", "noout"}}, LEAVE, .say = say_outputs},
@@ -599,16 +678,19 @@ const oq_remedy oq_remedies[] = {
      {{"block_size", "32"}},
      .commands = OQ_FOR_NBITS,
      .prepare = has_large_blocks,
+     .is_likely = is_asked,
      .say = say_few_bits},
     {"few_bits",
      {{"bits", "4"}},
      .commands = OQ_FOR_NBITS,
      .prepare = has_fewer_than_4,
+     .is_likely = is_asked,
      .say = say_few_bits},
     {"few_bits",
      {{"bits", "8"}},
      .commands = OQ_FOR_NBITS,
      .prepare = has_fewer_than_8,
+     .is_likely = is_asked,
      .say = say_few_bits},
 };
 const size_t oq_remedy_count = OQ_COUNT(oq_remedies);

@@ -50,6 +50,9 @@ typedef struct oq_remedy {
      * files that follow from it. */
     onq_code (*prepare)(oq_diagnosing *g, oq_again *how, const char **input, bool *applies,
                         onq_error *err);
+    /* True if the tensors show what the remedy is against: it is tried before those that nothing
+     * speaks for, because the budget may end. NULL: false. */
+    bool (*is_likely)(const oq_diagnosing *g);
     /* True if what shows it leaves no doubt: it is named if it gains at all. NULL: false. */
     bool (*is_sure)(const oq_diagnosing *g);
     /* Writes a sentence that names the cause and what shows it. Returns the weight or, after the

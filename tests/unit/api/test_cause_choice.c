@@ -138,6 +138,18 @@ static void every_row_is_taken_at_its_share_of_the_best_gain(void **state) {
     }
 }
 
+/* Rows are not tried in the order of the table, but it decides. */
+static void the_order_of_tries_does_not_matter(void **state) {
+    scene s;
+    (void)state;
+    for (size_t i = 1; i < oq_remedy_count; i++) {
+        begin(&s, 10);
+        tried(&s, i, 20);
+        tried(&s, i - 1, 20);
+        assert_ptr_equal(oq_choose_cause(&s.g, 0), &s.tries[1]);
+    }
+}
+
 /* Scales for each channel come first where one channel stretches the range of the others. */
 static void outlier_channels_make_per_channel_sure(void **state) {
     oq_debug_weight w = {.verdict = {.reason = OQ_DEBUG_CHANNEL}};
@@ -196,6 +208,7 @@ int main(void) {
         cmocka_unit_test(remedies_are_put_together_up_to_the_aim),
         cmocka_unit_test(rows_have_the_shares_that_are_documented),
         cmocka_unit_test(every_row_is_taken_at_its_share_of_the_best_gain),
+        cmocka_unit_test(the_order_of_tries_does_not_matter),
         cmocka_unit_test(outlier_channels_make_per_channel_sure),
         cmocka_unit_test(a_model_with_little_in_integers_is_no_answer),
         cmocka_unit_test(a_good_model_with_scaled_weights_has_no_wrong_parameters),
