@@ -644,7 +644,7 @@ const oq_remedy oq_remedies[] = {
      .is_sure = has_outlier_channels,
      .say = say_per_channel},
     {"few_bits", .drops = "weight_type", SAME, .prepare = has_small_type, .is_likely = is_asked,
-     .say = say_few_bits},
+     .is_sure = is_asked, .say = say_few_bits},
     {"mask",
      {{"masks", "float"}},
      .prepare = has_mask,
