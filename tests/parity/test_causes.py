@@ -219,6 +219,23 @@ def test_a_shifted_zero_point_is_named(tmp_path):
     assert first["cause"] == "parameters" and f"'{q.input[0]}'" in first["text"], first
 
 
+def test_of_a_tensor_and_its_parts_the_tensor_is_named(tmp_path):
+    """A Split gives its parts the range of the whole: the fault is where the range comes from."""
+    net = Net([4, 40], 5)
+    x = net.op("Relu", net.dense("x", 40, 40))
+    net.nodes.append(onnx.helper.make_node("Split", [x], ["left", "right"], name="split", axis=1))
+    y = net.op("Add", net.dense("right", 20, 30), net.dense("left", 20, 30))
+    given = net.save(f"{tmp_path}/float.onnx", net.dense(y, 30, 6))
+    data = held.save_samples(str(tmp_path), "samples", [4, 40], held.normal, 8, 1)
+    made = held.static(str(tmp_path), given, data, ["--per_channel"])
+    model = onnx.load(made)
+    q = next(n for n in pairs(model) if n.input[0] == x)
+    replace(model, q.input[1], value_of(model, q.input[1]) * 30)
+    onnx.save(model, made)
+    first = diagnose(given, made, data)["causes"][0]
+    assert first["cause"] == "parameters" and f"activation '{x}'" in first["text"], first
+
+
 def sure_scores(tmp_path):
     """Scores that hide what is before them: on these samples the first class always wins."""
     net = Net([4, 40], 5)

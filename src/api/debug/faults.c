@@ -124,6 +124,21 @@ static uint32_t behind_bias(const comparing *c, uint32_t at) {
     return at;
 }
 
+/* Moves have the parameters of what they move: the first of these activations is the one at fault. */
+static uint32_t source_of(const comparing *c, uint32_t at) {
+    const oq_debug *d = c->given;
+    if (at < d->weights.n)
+        return at;
+    const oq_debug_act *found = &d->acts.v[at - d->weights.n];
+    for (size_t i = 0; i < d->acts.n; i++) {
+        const oq_debug_act *a = &d->acts.v[i];
+        if (a->position < found->position && a->q_lo == found->q_lo && a->q_hi == found->q_hi &&
+            is_other(c, (uint32_t)(d->weights.n + i)))
+            found = a;
+    }
+    return (uint32_t)(d->weights.n + (size_t)(found - d->acts.v));
+}
+
 /* The first row of the ranking that differs much, or the activation that differs most; fills the
  * counts. */
 static uint32_t worst_row(comparing *c) {
@@ -147,7 +162,7 @@ static uint32_t worst_row(comparing *c) {
         if (other && found == OQ_NO_ROW)
             found = at;
     }
-    return found != OQ_NO_ROW ? behind_bias(c, found) : nearest;
+    return found != OQ_NO_ROW ? source_of(c, behind_bias(c, found)) : nearest;
 }
 
 static uint32_t say(comparing *c, oq_buf *out) {
