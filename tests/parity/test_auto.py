@@ -239,6 +239,7 @@ def test_one_sample_and_no_time(world):
     folder, x = world
     j = auto(folder, "--limit", "1", "--json")
     assert j["samples"]["used"] == 1 and not j["target_reached"]  # one sample promises nothing
+    assert j["float"]["bound"] == j["float"]["figure"]  # but float is float
     j = auto(folder, "--time_limit", "0.001", "--json", "--allow", "static,nbits")
     assert j["stopped_by_time_limit"] and (folder / "q.onnx").exists() and j["not_tried"] == ["static", "nbits"]
     assert "no time was left to try static, nbits" in auto(folder, "--time_limit", "0.001", "--force", "--allow", "static,nbits").stdout
@@ -349,6 +350,11 @@ def test_a_language_model_that_is_to_be_small(tmp_path, target):
     assert kinds[0] == "nbits" and j["target"] == {metric: float(value)} and j["target_reached"]
     chosen = j["chosen"]
     assert chosen["figure"][metric] <= chosen["bound"][metric] <= float(value)
+    judged = [c for c in [chosen, *j["candidates"]] if "kl" in c]
+    assert judged or metric != "kl"
+    for c in judged:
+        least = [("close to float", .02, 90), ("good", .1, 75), ("fair", .3, 60), ("poor", np.inf, 0)]
+        assert c["verdict"] == next(w for w, kl, top in least if c["kl"] <= kl and c["agreement"] >= top)
     assert chosen["size"] < 0.6 * j["float"]["size"]
     smaller = [c for c in j["candidates"] if c.get("size", 0) and c["size"] < 0.95 * chosen["size"]
                and c["latency_ms"] <= j["float"]["latency_ms"] and c.get("reached") and prefill_of(c, j["float"]) <= 1.25]

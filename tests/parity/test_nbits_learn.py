@@ -102,6 +102,21 @@ def test_same_bytes_whatever_the_threads(method, setup, tmp_path):
     assert one.read_bytes() == three.read_bytes()
 
 
+def test_times_and_temporary_files(setup, tmp_path):
+    """--json says where the time of gptq went; no file stays of Hessians that --memory does not hold."""
+    model, data, _ = setup
+    temp = tmp_path / "temp"
+    temp.mkdir()
+    for memory in ("1g", "1k"):
+        done = onq("nbits", "-i", model, "-o", tmp_path / "q.onnx", "--force", "--quant_method", "gptq", "--data", data, "--memory", memory, "--json", "-v",
+                   status=0, env={**os.environ, **runtime(), "TMPDIR": str(temp)})
+        told = json.loads(done.stdout)["gptq"]
+        parts = [told[f"{what}_cpu_seconds"] for what in ("runs", "hessians", "rounding")]
+        assert told["layers"] > 0 and told["samples"] > 0 and all(p > 0 for p in parts), told
+        assert "s of processor time for runs of both models" in done.stderr
+        assert not list(temp.iterdir())
+
+
 class Reader:
     """As many passes as are asked for."""
 
