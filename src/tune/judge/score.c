@@ -12,7 +12,7 @@
 /* Probabilities below this say nothing but "not this class": what quantization does to them
  * matters to nobody, and their logarithms would drown the rest. */
 #define MIN_PROBABILITY 0.002
-/* What float32 tells from 1, for a Sigmoid, and a bit more. */
+/* The step of float32 next to 1, for a Sigmoid, and a bit more. */
 #define MIN_SCORE 1e-7
 /* Of the median margin: a row that float hardly decides. */
 #define CLOSE_PART 0.05
