@@ -250,6 +250,38 @@ def test_noise_is_measured(tmp_path):
         assert done.returncode == 0 and ("rounding puts" in done.stderr) == warned, (name, done.stderr)
 
 
+def test_gptq_tells_what_the_last_layer_reads(setup, tmp_path):
+    """Noise of the inputs of the last layer, as it is measured here; a warning where it is large."""
+    def reads(path):
+        m = onnx.load(path)
+        m.graph.output.append(helper.make_tensor_value_info("v", TensorProto.FLOAT, None))
+        x = np.load(setup[1])["x"].reshape(-1, WIDTH)
+        s = onnxruntime.InferenceSession(m.SerializeToString(), providers=["CPUExecutionProvider"])
+        return s.run(["v"], {"x": x})[0].astype(np.float64)
+
+    want, out, told = reads(setup[0]), tmp_path / "out.onnx", []
+    for bits in (2, 3, 4):
+        done = onq("nbits", "-i", setup[0], "-o", out, "--quant_method", "gptq", "--bits", bits, "--data", setup[1],
+                   "--no_verify", "--json", "--form", "blocks" if bits == 4 else "packed")
+        told.append(json.loads(done.stdout)["gptq"]["noise"])
+        found = np.square(reads(out) - want).sum() / np.square(want).sum()
+        assert abs(told[-1] / found - 1) < 0.02
+        assert ("what the last layer reads has" in done.stderr) == (told[-1] > 0.08), (told, done.stderr)
+    assert told[0] > 3 * told[1] > 9 * told[2] > 0, told
+
+
+@pytest.mark.parametrize("bits, warned", [(2, True), (4, False)])
+def test_gptq_warns_of_what_it_could_not_make_up_for(bits, warned, tmp_path):
+    """Inputs that have nothing to do with each other leave nothing to make up with."""
+    deep(tmp_path / "m.onnx", 24, width=64)
+    np.savez(tmp_path / "x.npz", x=np.random.default_rng(1).standard_normal((8, 64, 64), dtype=np.float32))
+    done = onq("nbits", "-i", tmp_path / "m.onnx", "-o", tmp_path / "out.onnx", "--quant_method", "gptq", "--bits", bits,
+               "--block_size", "64", "--form", "packed", "--data", tmp_path / "x.npz", "--no_verify", "--json")
+    noise = json.loads(done.stdout)["gptq"]["noise"]
+    print("NOISE", noise)
+    assert (noise > 0.08) == warned == ("what the last layer reads has" in done.stderr), (noise, done.stderr)
+
+
 def deep(path, layers, width=512):
     """Layers one after another, with an input each that is scaled."""
     rng = np.random.default_rng(3)

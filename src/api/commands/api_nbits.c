@@ -162,7 +162,7 @@ static const onq_option_info bnb4_select[] = {
 static const oq_opt_group bnb4_which = OQ_GROUP("What to quantize", bnb4_select);
 
 #define MAX_NOISE 0.02 /* that rounding may put into weights */
-#define MAX_REST  0.2  /* that gptq may leave in what the last layer reads */
+#define MAX_REST  0.08 /* that gptq may leave in what the last layer reads */
 
 typedef const oq_nb_method *method_ref;
 
@@ -365,12 +365,11 @@ static onq_code warn_of_noise(run *r, onq_error *err) {
 /* Said before anything is written. */
 static void warn_of_rest_noise(const run *r, const oq_nb_learn_job *job) {
     if (job->noise > MAX_REST)
-        oq_warn(
-            r->q.job->env,
-            "what the last layer reads has %.0f %% noise, though %s made up for what it could: "
-            "the result is of little use (a decoder's perplexity doubled at %.0f %%; more bits, "
-            "smaller blocks or --rotate lose less)",
-            100 * job->noise, r->config.how.method->name, 100 * MAX_REST);
+        oq_warn(r->q.job->env,
+                "what the last layer reads has %.0f %% noise, though %s made up for what it could: "
+                "the result is of little use (a decoder with 13 %% had three times the "
+                "perplexity of float; more bits, smaller blocks or --rotate lose less)",
+                100 * job->noise, r->config.how.method->name);
 }
 
 /* How much was looked at, and where the time went. */
