@@ -278,7 +278,6 @@ def test_gptq_warns_of_what_it_could_not_make_up_for(bits, warned, tmp_path):
     done = onq("nbits", "-i", tmp_path / "m.onnx", "-o", tmp_path / "out.onnx", "--quant_method", "gptq", "--bits", bits,
                "--block_size", "64", "--form", "packed", "--data", tmp_path / "x.npz", "--no_verify", "--json")
     noise = json.loads(done.stdout)["gptq"]["noise"]
-    print("NOISE", noise)
     assert (noise > 0.08) == warned == ("what the last layer reads has" in done.stderr), (noise, done.stderr)
 
 
