@@ -42,12 +42,10 @@ typedef struct course {
 
 static bool same_shapes(const oq_sample *a, const oq_sample *b) {
     bool same = a->n_inputs == b->n_inputs;
-    for (size_t i = 0; i < a->n_inputs && same; i++) {
-        const oq_datum *x = &a->inputs[i], *y = &b->inputs[i];
-        same = x->kind == y->kind && x->rank == y->rank;
-        for (size_t k = 0; same && k < x->rank; k++)
-            same = x->dims[k] == y->dims[k];
-    }
+    for (size_t i = 0; i < a->n_inputs && same; i++)
+        same = a->inputs[i].kind == b->inputs[i].kind &&
+               (a->inputs[i].kind != OQ_DATUM_TENSOR ||
+                oq_datum_same_dims(&a->inputs[i], &b->inputs[i]));
     return same;
 }
 
@@ -68,8 +66,8 @@ static size_t clocked(const oq_trials *t, const oq_clocking *c) {
     return n;
 }
 
-/* The text and the token of a decoder; else the first samples, of sequences some that are spread over
- * them, for those with a long past take longer. */
+/* The text and the token of a decoder; else some samples that are spread over all of them: where they
+ * come in an order, those of one end take less, and steps with a long past take longer. */
 static course course_of(const oq_trials *t, const oq_clocking *c) {
     if (t->decoding.length > 0)
         return (course){.v = {&t->decoding.text, &t->decoding.token},
@@ -78,7 +76,7 @@ static course course_of(const oq_trials *t, const oq_clocking *c) {
                         .first = 1};
     course x = {.n = clocked(t, c)};
     for (size_t i = 0; i < x.n; i++) {
-        x.v[i] = &t->steps.v[t->steps.n > t->all.n ? i * t->steps.n / x.n : i].sample;
+        x.v[i] = &t->steps.v[(2 * i + 1) * t->steps.n / (2 * x.n)].sample;
         x.times[i] = 1;
     }
     return x;
