@@ -91,7 +91,7 @@ onq_code oq_tune_settle(oq_tune *t, oq_candidate **chosen, bool *reached, onq_er
         OQ_TRY(confirm(t, *chosen, err));
         if (!(*chosen)->doubted)
             return ONQ_OK;
-        oq_info(t->env, "%s: does not reach the target when it is measured again",
+        oq_info(t->env, "%s: does not reach the target when it is measured again, or cannot be",
                 (*chosen)->label);
         doubt_others(t, *chosen);
         if (i < MAX_DOUBTS)

@@ -311,7 +311,7 @@ onq_code oq_tune_refine(oq_tune *t, const oq_candidate *from, oq_refinement how,
 
 #define CORRECTED    2 /* points */
 #define CORRECTED_DB 5 /* that they may lack */
-#define LEARNED_DB   6
+#define LEARNED_DB   3
 #define RANGES_DB    10
 #define CHANNELS_DB  7   /* the same after a method: large channels have their own ranges by then */
 #define REFINE_SHARE 0.6 /* of what the search may cost: units are to have the rest */

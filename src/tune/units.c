@@ -25,7 +25,7 @@
 #define MAX_PROBES  16  /* units that are measured alone; points of the curve correct the guesses */
 #define MAX_SHARE   0.9 /* of the gain: units that give it are measured */
 #define MAX_FURTHER 4   /* that are, by each further way */
-#define FORESEEN    4   /* points of the curve for which measuring units leaves enough */
+#define FORESEEN    3   /* points of the curve for which measuring units leaves enough */
 #define SAFER       0.7 /* of the noise of what was doubted */
 #define AIM         0.9 /* of the noise that is allowed: the bound is to reach the target too */
 #define RANGES_DB   1   /* that other ranges must gain to be those of all units */
@@ -253,14 +253,17 @@ static onq_code with_ways(stage *s, oq_recipe *r, onq_error *err) {
     return oq_recipe_add(r, s->t->arena, "node_methods", text, err);
 }
 
-/* Another unit can be measured, and some points still be made. */
+/* Another unit can be measured, and some points still be made; one of them made again with all
+ * samples, and before that with other parts of them. */
 static onq_code may_probe(const stage *s, oq_method way, bool *may, onq_error *err) {
     const oq_tune *t = s->t;
-    const size_t n = t->folds->folds[0].n_calibrate;
+    const double scored = 2 * t->opening + t->spending.bare;
     const double point =
-        oq_spending_next(&t->spending, &s->base, n) + t->opening * 2 + t->spending.bare;
+        oq_spending_next(&t->spending, &s->base, t->folds->folds[0].n_calibrate) + scored;
+    const double answer = 2 * oq_spending_answer(&t->spending, &s->base, 0, 0) + scored;
+    const double probes = s->probe[way] * (way == OQ_METHOD_PLAIN ? 1 + MAX_FURTHER : 1);
     *may = oq_tune_goes_on(s->t);
-    if (!*may || oq_tune_affords_seconds(t, s->probe[way] + FORESEEN * point))
+    if (!*may || oq_tune_affords_seconds(t, probes + FORESEEN * point + answer))
         return ONQ_OK;
     *may = false;
     return oq_tune_leave_out(s->t, "measuring more units alone", err);
@@ -352,7 +355,7 @@ static onq_code probe_way(stage *s, oq_method way, const oq_candidate *all, doub
         OQ_TRY(probe(s, i, way, err));
         tried++;
     }
-    if (tried > 0)
+    if (tried > 0 || all != NULL)
         fill_noise(s, way, all);
     return ONQ_OK;
 }
