@@ -36,8 +36,8 @@ static onq_code keep_float(oq_remaker *r, oq_model *flt, onq_error *err) {
 /* A model that the caller gave in memory becomes a file for the commands that read it. */
 static onq_code find_input(oq_remaker *r, oq_model *flt, onq_error *err) {
     const oq_save_options as_it_is = {0};
-    r->input = flt->path;
-    if (oq_opt_bytes_of(r->job->opts, flt->path) == NULL)
+    r->input = oq_opt_str(r->job->opts, "float_model");
+    if (oq_opt_bytes_of(r->job->opts, r->input) == NULL)
         return ONQ_OK;
     r->input = oq_str_format(&r->job->arena, "%s/float.onnx", r->folder).p;
     return r->input != NULL ? oq_model_save(flt, r->input, &as_it_is, err) : oq_fail_nomem(err);
