@@ -206,6 +206,42 @@ def test_a_good_model_is_calibrated_without_some_samples(tmp_path):
     assert "half_of_the_samples" not in diagnose(given, made, data, "--hold_out", "4")
 
 
+def uneven(folder, small, in_turns):
+    """Half of the channels are small. Eight others have two features; in turns: one that every other sample lacks."""
+    net = Net([200, 40], 5)
+    first, second = net.rng.normal(size=(40, 32)) / 6, net.rng.normal(size=(32, 6)) / 6
+    first[39] = 0
+    if in_turns:
+        first[:, :8] = np.where(np.arange(40) == 39, 1, 0)[:, None]
+    sizes = np.where(np.arange(32) < 16, 1.0, small)
+    hidden = net.op("Relu", net.op("MatMul", "x", net.init(first * sizes)))
+    given = net.save(f"{folder}/float.onnx", net.op("MatMul", hidden, net.init(second / sizes[:, None])))
+    x = net.rng.normal(size=(8, 200, 40))
+    x[:, :, 39] = np.where(np.arange(8) % 2, 1.0, 0.05)[:, None]
+    np.savez(f"{folder}/samples.npz", x=x.astype(np.float32))
+    return given, held.static(str(folder), given, f"{folder}/samples.npz", ["--per_channel"]), f"{folder}/samples.npz"
+
+
+@pytest.mark.parametrize("small, good", [(0.1, True), (0.03, False)])
+def test_what_helps_only_the_samples_that_calibrate_is_no_cause(tmp_path, small, good):
+    """Ranges for each channel fit their samples best; where others need more, they lose."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    x = diagnose(*uneven(tmp_path / "a", small, False))
+    assert (x["sqnr"] >= 20) == good and x["causes"][0]["cause"] == "channels"
+    assert not any("dismissed" in t for t in x["tried"])
+    given, made, data = uneven(tmp_path / "b", small, True)
+    x = diagnose(given, made, data)
+    best = max(x["tried"], key=lambda t: t["sqnr"])
+    assert best["cause"] == "channels" and best["dismissed"] and best["sqnr"] > x["sqnr"] + 6
+    assert (x["sqnr"] >= 20) == good == x["healthy"] and "channels" not in [c["cause"] for c in x["causes"]]
+    # A good model is not told what nothing shows: there are no samples to judge by, or they are held out already.
+    if good:
+        assert diagnose(given, made, data, "--limit", "1")["healthy"]
+    held_out = diagnose(given, made, data, "--hold_out", "4")
+    assert [c["cause"] for c in held_out["causes"]] == ([] if good else ["channels"])
+
+
 def test_a_shifted_zero_point_is_named(tmp_path):
     """A range that is only shifted by a part of its width."""
     given = held.build(str(tmp_path), held.glu, 5)[0]

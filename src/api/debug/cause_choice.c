@@ -41,8 +41,19 @@ static double least_gain(const oq_diagnosing *g, const oq_try *t) {
 }
 
 bool oq_is_cause(const oq_diagnosing *g, const oq_try *t) {
-    return oq_is_quantized_enough(g, &t->made) &&
+    return !t->dismissed && oq_is_quantized_enough(g, &t->made) &&
            oq_gain_over(g->current.sqnr, t->made.sqnr) >= least_gain(g, t);
+}
+
+bool oq_fits_samples(const oq_diagnosing *g, const oq_try *t) {
+    const oq_remedy *r = remedy_of(t);
+    return r != NULL && !r->same_ranges && !r->is_free && oq_recipe_calibrates(&g->base.recipe) &&
+           oq_recipe_get(&g->base.recipe, "hold_out") == NULL;
+}
+
+bool oq_is_overfit(const oq_diagnosing *g, double gain_apart) {
+    const bool good = g->current.sqnr >= OQ_GOOD;
+    return isnan(gain_apart) ? good : gain_apart < (good ? OQ_APART_GAIN : -OQ_APART_LOSS);
 }
 
 double oq_share_needed(const oq_diagnosing *g, const oq_try *t) {

@@ -9,6 +9,8 @@
 #define OQ_SMALL_GAIN  1.5   /* ... or, of a poor model, if it costs nothing; ... */
 #define OQ_GOOD_GAIN   6.0   /* ... of a model that is good already, which has */
 #define OQ_GOOD        20.0  /* dB */
+#define OQ_APART_LOSS  1.0   /* dB that what fits samples may lose on others, and ... */
+#define OQ_APART_GAIN  3.0   /* ... that it must gain there, of a good model */
 #define OQ_AIM         30.0  /* dB that remedies are put together for, where a model is not good */
 #define OQ_NEARLY      0.8   /* of the best gain: a remedy that comes earlier is taken */
 #define OQ_FREE        0.5   /* the same of one that costs nothing or is about few nodes */
@@ -24,6 +26,10 @@ bool oq_is_good_enough(const oq_diagnosing *g);
 bool oq_is_quantized_enough(const oq_diagnosing *g, const oq_remade *m);
 /* True if the try gains enough over what was taken so far to be a cause. */
 bool oq_is_cause(const oq_diagnosing *g, const oq_try *t);
+/* True if what the try changes follows the samples that calibrate: it may fit only these. */
+bool oq_fits_samples(const oq_diagnosing *g, const oq_try *t);
+/* True if that is no cause, by the dB gained on samples that did not calibrate; NAN: not known. */
+bool oq_is_overfit(const oq_diagnosing *g, double gain_apart);
 /* The share of the best gain that a try needs to be taken before those that come after it. */
 double oq_share_needed(const oq_diagnosing *g, const oq_try *t);
 /* Of the tries from `first` on that are causes and have their share of the best gain of those, the

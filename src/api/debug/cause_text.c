@@ -162,6 +162,8 @@ void oq_diagnosis_json(const oq_diagnosis *x, oq_jw *w) {
         oq_jw_cstr(w, "cause", x->tries.v[i].cause);
         oq_recipe_json(&x->tries.v[i].how.recipe, w, "options");
         measured_json(w, &x->tries.v[i].made);
+        if (x->tries.v[i].dismissed)
+            oq_jw_bool(w, "dismissed", true);
         oq_jw_end_object(w);
     }
     oq_jw_end_array(w);

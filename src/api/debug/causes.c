@@ -267,6 +267,7 @@ static onq_code take(oq_diagnosing *g, const oq_try *t, onq_error *err) {
     assert(t->row <= oq_remedy_count); /* that many: it is no remedy */
     OQ_TRY(add_cause(g, t, err));
     g->current = t->made;
+    g->apart = NAN;
     g->base = t->how;
     g->input = t->input;
     g->firm |= t->row == oq_remedy_count || oq_remedies[t->row].is_free ||
@@ -305,11 +306,47 @@ static onq_code blame_runtime(oq_diagnosing *g, onq_error *err) {
     return take(g, &copy, err);
 }
 
+/* ---- remedies that fit samples ---- */
+
+/* dB that a try gains on samples that calibrate neither it nor what it is put on; NAN: there are
+ * none of which that is known. A step of a sequence is no sample of its own. */
+static onq_code gain_apart(oq_diagnosing *g, const oq_try *t, double *gain, onq_error *err) {
+    double with;
+    *gain = NAN;
+    if (g->out->n_samples < 2 || oq_opt_is_set(g->job->opts, "hold_out") || g->job->steps != NULL)
+        return ONQ_OK;
+    if (is_budget_over(g)) {
+        g->out->late = true;
+        return ONQ_OK;
+    }
+    g->budget.n_runs += g->d->n_samples;
+    if (isnan(g->apart))
+        OQ_TRY(oq_remake_apart(&g->maker, &g->base.recipe, g->input, &g->apart, err));
+    OQ_TRY(oq_remake_apart(&g->maker, &t->how.recipe, t->input, &with, err));
+    *gain = oq_gain_over(g->apart, with);
+    return ONQ_OK;
+}
+
+/* The try since `first` that names the cause, if what it gains is not only on its samples; NULL. */
+static onq_code choose(oq_diagnosing *g, size_t first, const oq_try **out, onq_error *err) {
+    oq_try *t;
+    while ((t = oq_choose_cause(g, first)) != NULL && oq_fits_samples(g, t)) {
+        double gain;
+        OQ_TRY(gain_apart(g, t, &gain, err));
+        if (!oq_is_overfit(g, gain))
+            break;
+        t->dismissed = true;
+    }
+    *out = t;
+    return ONQ_OK;
+}
+
 static onq_code find_causes(oq_diagnosing *g, onq_error *err) {
     for (size_t round = 0; round < MAX_ROUNDS && !(g->current.sqnr >= ENOUGH); round++) {
         const size_t first = g->out->tries.n;
+        const oq_try *t;
         OQ_TRY(try_round(g, err));
-        const oq_try *t = oq_choose_cause(g, first);
+        OQ_TRY(choose(g, first, &t, err));
         if (t == NULL)
             return ONQ_OK;
         const oq_try copy = *t;
@@ -497,6 +534,7 @@ onq_code oq_debug_causes(oq_job *job, oq_debug *d, const oq_debug_run *run, oq_d
                        .began = oq_seconds(),
                        .budget = {.began = run->began},
                        .same_ranges = true,
+                       .apart = NAN,
                        .again = OQ_NOT_MADE};
     oq_summary *s = OQ_NEW(&job->arena, oq_summary);
     g.row_gain = OQ_NEW_ARRAY(&job->arena, double, oq_remedy_count);

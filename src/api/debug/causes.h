@@ -7,6 +7,9 @@
  * a budget (budget.h). The remedy that gains most, or a simpler one that gains nearly as much, gives
  * the cause; others are tried on top of it.
  *
+ * What takes other ranges or scales from the samples may fit just these. So it is made again, as the
+ * model without it is, with every other sample, and both are judged on the samples between.
+ *
  * A model that is good on the samples is calibrated again with every other one of them. If that is
  * poor, ranges depend on which samples calibrate: remedies are tried on that model then, because
  * on samples that calibrated nothing shows.
@@ -24,6 +27,7 @@ typedef struct oq_try {
     const char *input; /* the file that its recipe read */
     size_t row;        /* of the remedies; their number: made as it is */
     oq_remade made;
+    bool dismissed; /* it fits its samples: others do not gain as much, or there are none */
 } oq_try;
 
 /* One reason for the loss; its remedy is put on top of those before it. */

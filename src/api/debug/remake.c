@@ -61,14 +61,15 @@ void oq_remaker_release(oq_remaker *r) {
 
 /* ---- measuring ---- */
 
-onq_code oq_remake_measure(const oq_remaker *r, oq_model *m, oq_remade *out, onq_error *err) {
+static onq_code measure(const oq_remaker *r, const oq_record *record, oq_model *m, oq_remade *out,
+                        onq_error *err) {
     oq_session_options o = r->run->session;
     oq_verdict v;
     o.model = m;
     o.level = OQ_OPT_ALL;
     o.no_spinning = true;
     *out = OQ_NOT_MADE;
-    OQ_TRY(oq_verify(r->run->engine, &o, &r->record, &v, err));
+    OQ_TRY(oq_verify(r->run->engine, &o, record, &v, err));
     if (v.end == OQ_VERIFY_NOT_LOADED || v.end == OQ_VERIFY_NOT_RUN || !v.ran)
         return ONQ_OK;
     out->path = m->path;
@@ -81,6 +82,10 @@ onq_code oq_remake_measure(const oq_remaker *r, oq_model *m, oq_remade *out, onq
     const oq_graded graded = oq_verify_graded(&v, r->floor);
     out->grade = v.end == OQ_VERIFY_GOOD ? oq_grade_of(&graded) : OQ_GRADE_POOR;
     return ONQ_OK;
+}
+
+onq_code oq_remake_measure(const oq_remaker *r, oq_model *m, oq_remade *out, onq_error *err) {
+    return measure(r, &r->record, m, out, err);
 }
 
 /* ---- making ---- */
@@ -150,14 +155,20 @@ static const oq_remade *same_model(const oq_remaker *r, const char *path) {
     return same;
 }
 
-static onq_code open_and_measure(oq_remaker *r, const char *path, oq_remade *out, onq_error *err) {
+static onq_code open_and_measure(const oq_remaker *r, const oq_record *record, const char *path,
+                                 oq_remade *out, onq_error *err) {
     const oq_open_options how = {.data_root = oq_opt_str(r->job->opts, "data_root")};
     oq_model *m = NULL;
     OQ_TRY(oq_model_open(r->job->env, path, &how, &m, err));
-    const onq_code rc = oq_remake_measure(r, m, out, err);
+    const onq_code rc = measure(r, record, m, out, err);
     oq_model_free(m);
-    if (rc != ONQ_OK || out->path == NULL)
-        return rc;
+    return rc;
+}
+
+static onq_code measure_new(oq_remaker *r, const char *path, oq_remade *out, onq_error *err) {
+    OQ_TRY(open_and_measure(r, &r->record, path, out, err));
+    if (out->path == NULL)
+        return ONQ_OK;
     out->path = path;
     return OQ_PUSH(&r->job->arena, &r->made, *out) ? ONQ_OK : oq_fail_nomem(err);
 }
@@ -175,7 +186,37 @@ onq_code oq_remake(oq_remaker *r, const oq_recipe *recipe, const char *input, bo
     if (same != NULL)
         *out = *same;
     else
-        OQ_TRY(open_and_measure(r, path, out, err));
+        OQ_TRY(measure_new(r, path, out, err));
     out->macs = macs;
+    return ONQ_OK;
+}
+
+/* The runs of the record that every other sample leaves out. */
+static onq_code find_apart(const oq_remaker *r, oq_record *out, onq_error *err) {
+    *out = r->record;
+    out->runs.v = NULL;
+    out->runs.n = out->runs.cap = 0;
+    for (size_t i = 1; i < r->record.runs.n; i += 2)
+        OQ_TRY_ALLOC(OQ_PUSH(&r->job->arena, &out->runs, r->record.runs.v[i]), err);
+    return ONQ_OK;
+}
+
+onq_code oq_remake_apart(oq_remaker *r, const oq_recipe *recipe, const char *input, double *sqnr,
+                         onq_error *err) {
+    oq_arena *a = &r->job->arena;
+    oq_recipe half;
+    oq_record apart;
+    oq_remade made = OQ_NOT_MADE;
+    const char *path = NULL;
+    *sqnr = NAN;
+    OQ_TRY(find_apart(r, &apart, err));
+    if (apart.runs.n == 0)
+        return ONQ_OK;
+    OQ_TRY(oq_recipe_copy(recipe, a, &half, err));
+    OQ_TRY(oq_recipe_add(&half, a, "hold_out", "2", err));
+    OQ_TRY(make(r, &half, input, false, &path, NULL, err));
+    if (path != NULL)
+        OQ_TRY(open_and_measure(r, &apart, path, &made, err));
+    *sqnr = made.sqnr;
     return ONQ_OK;
 }

@@ -22,6 +22,7 @@ typedef struct oq_diagnosing {
     bool same_ranges;  /* it has the ranges of the first try */
     oq_remade again;   /* the model as it is, made again */
     oq_remade current; /* what the remedies that were taken make */
+    double apart;      /* dB of `base` on samples that did not calibrate it; NAN: not known yet */
     bool rescaled;     /* a method scaled weights of the model */
     oq_amplifiers amplifiers;
     double *row_gain; /* by remedy, dB of its last try */

@@ -201,6 +201,42 @@ static void gains_end_where_outputs_are_lost_or_exact(void **state) {
     assert_true(oq_gain_over(50, NAN) < -1000);
 }
 
+/* What takes ranges or scales from the samples, and costs something, is judged on others. */
+static void rows_that_follow_samples_are_judged_apart(void **state) {
+    static const char *const names[] = {"mask", "stretched_ranges", "channels", "shifted_means"};
+    (void)state;
+    for (size_t i = 0; i <= oq_remedy_count; i++) {
+        scene s;
+        begin(&s, 10);
+        s.g.base.recipe.command = "static";
+        const oq_remedy *r = i < oq_remedy_count ? &oq_remedies[i] : NULL;
+        const bool named = r != NULL && is_named(r->cause, names, OQ_COUNT(names));
+        const bool nbits = r != NULL && r->commands == OQ_FOR_NBITS;
+        oq_try *t = tried(&s, i, 50);
+        assert_true(nbits || oq_fits_samples(&s.g, t) == named);
+        s.g.base.recipe.command = "dynamic"; /* without ranges of samples */
+        assert_false(oq_fits_samples(&s.g, t));
+        assert_true(oq_is_cause(&s.g, t));
+        t->dismissed = true;
+        assert_false(oq_is_cause(&s.g, t));
+        assert_null(oq_choose_cause(&s.g, 0));
+    }
+}
+
+/* A poor model may hardly lose on other samples, a good one must gain there. */
+static void gains_on_other_samples_decide(void **state) {
+    scene s;
+    (void)state;
+    begin(&s, OQ_GOOD - STEP);
+    assert_false(oq_is_overfit(&s.g, -OQ_APART_LOSS + STEP));
+    assert_true(oq_is_overfit(&s.g, -OQ_APART_LOSS - STEP));
+    assert_false(oq_is_overfit(&s.g, NAN));
+    begin(&s, OQ_GOOD);
+    assert_false(oq_is_overfit(&s.g, OQ_APART_GAIN + STEP));
+    assert_true(oq_is_overfit(&s.g, OQ_APART_GAIN - STEP));
+    assert_true(oq_is_overfit(&s.g, NAN)); /* there are no others */
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_row_needs_a_gain),
@@ -213,6 +249,8 @@ int main(void) {
         cmocka_unit_test(outlier_channels_make_per_channel_sure),
         cmocka_unit_test(a_model_with_little_in_integers_is_no_answer),
         cmocka_unit_test(a_good_model_with_scaled_weights_has_no_wrong_parameters),
+        cmocka_unit_test(rows_that_follow_samples_are_judged_apart),
+        cmocka_unit_test(gains_on_other_samples_decide),
         cmocka_unit_test(gains_end_where_outputs_are_lost_or_exact),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
