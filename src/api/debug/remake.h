@@ -54,8 +54,8 @@ void oq_remaker_release(oq_remaker *r);
  * has its figures. What cannot be made has no path; an error is something that ends the job. */
 onq_code oq_remake(oq_remaker *r, const oq_recipe *recipe, const char *input, bool same_ranges,
                    oq_remade *out, onq_error *err);
-/* Makes a model with every other sample; *sqnr is of the samples between, NAN where there is none of
- * them or the model cannot be made. */
+/* Makes a model with every other sample; *sqnr is of the samples between. NAN where there are no such
+ * samples or the model cannot be made. */
 onq_code oq_remake_apart(oq_remaker *r, const oq_recipe *recipe, const char *input, double *sqnr,
                          onq_error *err);
 /* Runs a recipe that makes a float model; *path stays NULL when that cannot be made. */
