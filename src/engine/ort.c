@@ -255,6 +255,17 @@ static onq_code hand_initializers(ort_session *s, OrtSessionOptions *o, oq_sessi
                         "initializers");
 }
 
+/* Those that lie in a file of the model: their pages come back from there if they are needed again,
+ * and else would pile up, session after session. */
+static void drop_handed(const oq_model *m, const oq_session_graph *g) {
+    for (size_t i = 0; i < g->handed.n; i++) {
+        const oq_span data = g->handed.v[i].data;
+        const oq_file *file = oq_model_file_of(m, data.p);
+        if (file != NULL)
+            oq_file_drop(file, (uint64_t)(data.p - file->p), data.n);
+    }
+}
+
 /* A file that changed under us would give the runtime other bytes than those checked. */
 static onq_code check_files(const oq_session_graph *g, onq_error *err) {
     for (size_t i = 0; i < g->files.n; i++)
@@ -286,6 +297,7 @@ static onq_code create_from_graph(ort_session *s, OrtSessionOptions *o,
     if (rc == ONQ_OK)
         rc = check_files(&g, err);
     oq_ort_values_release(api, &made);
+    drop_handed(so->model, &g);
     oq_session_graph_release(&g);
     return rc;
 }
