@@ -4,8 +4,9 @@ import struct
 from cases import family, normal, put, value, wrap
 from onnx import TensorProto, helper
 
-TABLE = {"Q8_0": (8, 34), "Q4_0": (2, 18), "F32": (0, 128)}  # the number of a type, and bytes of 32 numbers
-ROWS, COLUMNS = 32, 8
+TABLE = {"Q8_0": (8, 272), "Q4_0": (2, 144), "Q4_1": (3, 160), "Q5_0": (6, 176), "Q5_1": (7, 192), "Q2_K": (10, 84), "Q3_K": (11, 110),
+         "Q4_K": (12, 144), "Q5_K": (13, 176), "Q6_K": (14, 210), "F16": (1, 512), "BF16": (30, 512), "F32": (0, 1024)}  # number, bytes of 256
+ROWS, COLUMNS = 256, 2
 
 
 def graph():
@@ -30,7 +31,7 @@ def tensor(name, kind, dims, offset):
 FACTS = [fact(b"general.architecture", 8, text(b"llama")), fact(b"llama.attention.head_count", 4, struct.pack("<I", 4)),
          fact(b"tokenizer.ggml.tokens", 9, struct.pack("<IQ", 8, 2) + text(b"a") + text(b"b"))]
 NORM = tensor(b"output_norm.weight", 0, [COLUMNS], 0)
-BODY = struct.pack(f"<{COLUMNS}f", *range(COLUMNS))
+BODY = struct.pack(f"<{COLUMNS}f", *range(COLUMNS)).ljust(32, b"\0")
 
 
 def file(kind="Q4_0", facts=FACTS, tensors=None, counts=None, version=3, magic=b"GGUF", align=32):
@@ -38,7 +39,7 @@ def file(kind="Q4_0", facts=FACTS, tensors=None, counts=None, version=3, magic=b
     tensors = tensors or [NORM, tensor(b"blk.0.ffn_up.weight", number, [ROWS, COLUMNS], 32)]
     n_tensors, n_facts = counts or (len(tensors), len(facts))
     head = magic + struct.pack("<IQQ", version, n_tensors, n_facts) + b"".join(facts) + b"".join(tensors)
-    return head + b"\0" * (-len(head) % align) + BODY + bytes(range(1, size)) * COLUMNS + b"\1" * COLUMNS
+    return head + b"\0" * (-len(head) % align) + BODY + bytes(i % 100 + 1 for i in range(size)) * COLUMNS
 
 
 def with_file(data):
@@ -64,7 +65,7 @@ def sound_and_cut(r):
     yield case("sound-align-64", file(facts=FACTS + [fact(b"general.alignment", 4, struct.pack("<I", 64))], align=64), wants="done")
     for kind in TABLE:
         data = file(kind)
-        for n in range(0, len(data), 3):
+        for n in range(0, len(data), 3 if kind == "Q4_0" else 41):
             yield case(f"cut-{kind}-{n}", data[:n], **REFUSED)
     yield "missing", lambda folder: graph(), REFUSED
     yield "folder", lambda folder: (folder / "w.gguf").mkdir() or graph(), REFUSED
@@ -72,7 +73,7 @@ def sound_and_cut(r):
 
 @family("gguf", slot="gguf", files=("w.gguf", "m.onnx"))
 def flipped(r):
-    for i in range(300):
+    for i in range(390):
         data = bytearray(file(r.choice(list(TABLE))))
         for _ in range(r.choice((1, 1, 1, 2, 5))):
             data[r.randrange(len(data) if i % 3 == 0 else 330)] = r.choice((0, 1, 127, 128, 255, r.randrange(256)))
@@ -122,4 +123,5 @@ def lies(r):
     yield case("no-tensors", file(tensors=[], counts=(0, 3)))
     yield case("name-of-zeros", file(tensors=[NORM, tensor(b"\0" * len(name), 2, [ROWS, COLUMNS], 32)]))
     yield case("not-utf8", file(tensors=[NORM, tensor(b"\xff\x1b[31m", 2, [ROWS, COLUMNS], 32)]))
-    yield case("scales-nan", file(kind="Q4_0")[:-COLUMNS * 18 - COLUMNS] + b"\xff\x7f" * (9 * COLUMNS))
+    for kind, (_, size) in TABLE.items():
+        yield case(f"scales-nan-{kind}", file(kind)[:-COLUMNS * size] + b"\xff\x7f" * (size // 2 * COLUMNS))

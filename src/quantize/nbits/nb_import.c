@@ -170,6 +170,7 @@ static onq_code take(oq_nb_import *im, oq_model *m, oq_tensor *t, const oq_gguf_
     oq_nb_source *s = OQ_NEW(im->arena, oq_nb_source);
     OQ_TRY_ALLOC(s != NULL, err);
     *s = (oq_nb_source){.tensor = from,
+                        .path = im->file.file.path,
                         .heads = heads,
                         .less = gain && has_gains_above(&im->file) ? 1.0f : 0.0f,
                         .real = (oq_dtype)t->data_type.v,

@@ -19,6 +19,7 @@
 /* A tensor of the file as an initializer has it: rows of `k` numbers. */
 typedef struct oq_nb_source {
     const oq_gguf_tensor *tensor;
+    const char *path; /* of the file */
     uint64_t k, rows;
     uint64_t heads; /* of rows in llama.cpp's order; 0: they are in their own */
     bool turned;    /* the initializer has them as columns */

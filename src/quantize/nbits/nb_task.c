@@ -135,6 +135,17 @@ static bool are_finite(const float *x, size_t n) {
     return bad == 0;
 }
 
+static onq_code fail_at(const oq_nb_task *t, const oq_nb_panel *p, size_t r, size_t c,
+                        onq_error *err) {
+    const oq_nb_source *from = t->from;
+    return oq_fail(err, ONQ_E_INVALID,
+                   "weight '%.*s'%s%s holds %s in row %llu, column %llu (leave its node out with "
+                   "--nodes_to_exclude)",
+                   OQ_STR(t->name), from != NULL ? " of " : "", from != NULL ? from->path : "",
+                   isnan(p->x[r * p->stride + c]) ? "NaN" : "an infinity",
+                   (unsigned long long)(p->b * t->block + r), (unsigned long long)(p->n0 + c));
+}
+
 static onq_code check_finite(const oq_nb_task *t, const oq_nb_panel *p, size_t rows,
                              onq_error *err) {
     for (size_t r = 0; r < rows; r++) {
@@ -143,12 +154,7 @@ static onq_code check_finite(const oq_nb_task *t, const oq_nb_panel *p, size_t r
             continue;
         for (size_t c = 0; c < p->cols; c++)
             if (!isfinite(x[c]))
-                return oq_fail(err, ONQ_E_INVALID,
-                               "weight '%.*s' holds %s in row %llu, column %llu (leave its node "
-                               "out with --nodes_to_exclude)",
-                               OQ_STR(t->name), isnan(x[c]) ? "NaN" : "an infinity",
-                               (unsigned long long)(p->b * t->block + r),
-                               (unsigned long long)(p->n0 + c));
+                return fail_at(t, p, r, c, err);
     }
     return ONQ_OK;
 }
