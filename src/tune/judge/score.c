@@ -441,11 +441,14 @@ static double percent_kept(double lost) {
 /* The margin that divides close calls from the others; 0 without rows. */
 static onq_code close_margin(const float *margins, size_t n, oq_arena *a, double *out,
                              onq_error *err) {
-    float *v = OQ_NEW_ARRAY(a, float, n + 1);
+    *out = 0;
+    if (n == 0)
+        return ONQ_OK;
+    float *v = OQ_NEW_ARRAY(a, float, n);
     OQ_TRY_ALLOC(v != NULL, err);
     memcpy(v, margins, n * sizeof *v);
     qsort(v, n, sizeof *v, oq_by_float);
-    *out = n > 0 ? CLOSE_PART * (double)v[n / 2] : 0;
+    *out = CLOSE_PART * (double)v[n / 2];
     return ONQ_OK;
 }
 
