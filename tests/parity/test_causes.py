@@ -24,6 +24,7 @@ SOME = ["weight scale x3 (cnn)", "range /5 (mlp)", "biases rolled (cnn)", "other
         "per tensor, qoperator"]
 HELD = ["one channel scaled (mobile)", "per tensor (dynamic, glu)", "weight scale (dynamic, glu)", "2 bits (nbits, glu)",
         "healthy, 8 bits (nbits, encoder)"]
+THIRD = ["healthy, outlier channels (mixer)"]
 
 
 def diagnose(given, made, data, *more):
@@ -31,9 +32,9 @@ def diagnose(given, made, data, *more):
     return out.get("diagnosis")
 
 
-@pytest.mark.parametrize("name", SOME + HELD)
+@pytest.mark.parametrize("name", SOME + HELD + THIRD)
 def test_first_cause_is_right_and_its_command_keeps_its_promise(name, tmp_path):
-    c = {**CASES, **held.SECOND}[name](str(tmp_path))
+    c = {**held.THIRD, **CASES, **held.SECOND}[name](str(tmp_path))
     given, made, data, right = c.given, c.made, c.data, c.right
     x = diagnose(given, made, data)
     first = x["causes"][0]["cause"] if x["causes"] else "none"
@@ -94,10 +95,12 @@ def test_a_mask_is_named_first_though_another_remedy_gains_more(tmp_path):
 
 def test_the_remedy_is_clocked_beside_the_model(tmp_path):
     c = CASES["Log"](str(tmp_path))
-    x = diagnose(c.given, c.made, c.data)
-    assert x["ms"] > 0 and x["causes"][-1]["ms"] > 0
-    text = onq("debug", "--float_model", c.given, "--qdq_model", c.made, "--data", c.data)
-    assert " ms instead of " in text
+    # On a busy machine noise may be larger than the difference: then no time is given, of neither.
+    tries = [diagnose(c.given, c.made, c.data) for _ in range(3)]
+    assert all(("ms" in x) == ("ms" in x["causes"][-1]) for x in tries)
+    assert any(x.get("ms", 0) > 0 and x["causes"][-1]["ms"] > 0 for x in tries)
+    texts = [onq("debug", "--float_model", c.given, "--qdq_model", c.made, "--data", c.data) for _ in range(3)]
+    assert any(" ms instead of " in text for text in texts)
     assert "ms" not in diagnose(c.given, c.made, c.data, "--no_kernel_check")
 
 

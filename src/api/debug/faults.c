@@ -221,10 +221,23 @@ static bool is_far(const comparing *c, uint32_t at) {
     return is_far_act(a, act_again(c, a));
 }
 
+/* --outlier_channels puts rows of it into a weight of their own (prepare/channels): what is left is
+ * no weight that does not fit. */
+static bool is_divided(const oq_debug *d, const oq_debug_weight *w) {
+    const oq_graph *g = d->quantized_index.graph;
+    for (size_t i = 0; i < g->initializer.n; i++) {
+        oq_str name = g->initializer.v[i]->name;
+        if (oq_str_cut_end(&name, "_outliers") && oq_str_eq(name, w->name))
+            return true;
+    }
+    return false;
+}
+
 static bool is_comparable(const comparing *c, uint32_t at) {
     const oq_debug *d = c->given;
-    return at < d->weights.n ? oq_map_has(&c->weights, d->weights.v[at].name)
-                             : act_again(c, &d->acts.v[at - d->weights.n]) != NULL;
+    return at < d->weights.n
+               ? oq_map_has(&c->weights, d->weights.v[at].name) && !is_divided(d, &d->weights.v[at])
+               : act_again(c, &d->acts.v[at - d->weights.n]) != NULL;
 }
 
 static bool stands_out(const comparing *c) {
