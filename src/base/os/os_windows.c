@@ -151,9 +151,9 @@ int64_t oq_os_read_at(oq_handle h, void *p, size_t n, uint64_t at) {
     return -1;
 }
 
-const uint8_t *oq_os_map(oq_handle h, uint64_t n) {
-    HANDLE section = CreateFileMappingW(oq_windows_handle(h), NULL, PAGE_READONLY, 0, 0, NULL);
-    const uint8_t *p = section != NULL ? MapViewOfFile(section, FILE_MAP_READ, 0, 0, n) : NULL;
+static void *map_view(oq_handle h, uint64_t n, DWORD protection, DWORD access) {
+    HANDLE section = CreateFileMappingW(oq_windows_handle(h), NULL, protection, 0, 0, NULL);
+    void *p = section != NULL ? MapViewOfFile(section, access, 0, 0, n) : NULL;
     if (p == NULL)
         oq_windows_failed();
     const int why = errno;
@@ -163,16 +163,12 @@ const uint8_t *oq_os_map(oq_handle h, uint64_t n) {
     return p;
 }
 
+const uint8_t *oq_os_map(oq_handle h, uint64_t n) {
+    return map_view(h, n, PAGE_READONLY, FILE_MAP_READ);
+}
+
 void *oq_os_map_shared(oq_handle h, uint64_t n) {
-    HANDLE section = CreateFileMappingW(oq_windows_handle(h), NULL, PAGE_READWRITE, 0, 0, NULL);
-    void *p = section != NULL ? MapViewOfFile(section, FILE_MAP_WRITE, 0, 0, n) : NULL;
-    if (p == NULL)
-        oq_windows_failed();
-    const int why = errno;
-    if (section != NULL)
-        CloseHandle(section); /* the view keeps it */
-    errno = why;
-    return p;
+    return map_view(h, n, PAGE_READWRITE, FILE_MAP_WRITE);
 }
 
 /* Unlocking what is not locked takes pages from the working set. */
