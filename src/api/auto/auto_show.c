@@ -453,7 +453,7 @@ static void sure_text(const oq_auto *a, oq_buf *b) {
                     "%" PRIu64 " of %" PRIu64 " rows are close calls in float; %" PRIu64
                     " of these changed%s\n",
                     s->close_calls, s->rows, s->close_flips,
-                    s->close_flips > 0 ? ", which counts in the bound alone" : "");
+                    s->close_flips > 0 ? ", which the bound counts and the target does not" : "");
 }
 
 /* How fast the one that is taken is. */
