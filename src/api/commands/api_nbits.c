@@ -119,9 +119,8 @@ static const onq_option_info nbits_rows[] = {
             "bits."),
     OQ_PATH("weights", 0, "", "FILE",
             "GGUF file whose weights replace those of the model. Blocks of Q4_0, Q4_1, Q4_K and "
-            "Q8_0 stay "
-            "as they are, unless --bits, --block_size, --quant_method or --target_bits is given; "
-            "other types are quantized anew."),
+            "Q8_0 stay as they are, unless --bits, --block_size, --quant_method or --target_bits "
+            "is given; other types are quantized anew."),
     OQ_PATH("weights_map", 0, "", "FILE",
             "JSON file with the tensors of --weights for initializers whose names are not those of "
             "a Llama export: {\"initializer\": \"tensor\"}."),

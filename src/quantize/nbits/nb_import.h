@@ -3,8 +3,8 @@
  *
  * Each float initializer of the main graph gets the values of the tensor that the file has for it,
  * by a table of names for models like Llama, or by a map. Blocks of Q4_0, Q4_1, Q4_K and Q8_0
- * become blocks of MatMulNBits as they are; what has another type is dequantized, and quantized anew by
- * the method that is asked for.
+ * become blocks of MatMulNBits as they are; what has another type is dequantized, and quantized
+ * anew by the method that is asked for.
  *
  * llama.cpp keeps the rows of the query and key projections in the order of its own rotary
  * embedding: (0, half), (1, half + 1) ... of each head. They are put back into the order of the

@@ -166,8 +166,8 @@ onq_code oq_nb_spend(const oq_nb_job *job, oq_nb_budget *b, onq_error *err);
 onq_code oq_nb_foresee(const oq_nb_job *job, double *noise, onq_error *err);
 
 /* The model builder's presets: 8 bits for the last layer (OQ_NB_MIXED_LAST), and for the value
- * and down projections of the first and last eighth of the layers and of every third between. Adds nodes to
- * the configuration that it does not have yet; *n says how many. */
+ * and down projections of the first and last eighth of the layers and of every third between. Adds
+ * nodes to the configuration that it does not have yet; *n says how many. */
 typedef enum oq_nb_mixed { OQ_NB_MIXED_NONE, OQ_NB_MIXED_LAST, OQ_NB_MIXED_LAYERS } oq_nb_mixed;
 onq_code oq_nb_mix(oq_nb_config *c, oq_nb_mixed how, const oq_graph *g, size_t *n, onq_error *err);
 /* A table that is looked up in and, after a Transpose, is the weight of a product is stored once

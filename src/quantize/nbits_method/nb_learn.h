@@ -4,10 +4,11 @@
  *
  *     gptq  Hessians of the inputs (quantize/rounding), one layer after another: a layer meets what
  *           the quantized layers before it make of the samples, and is rounded towards what it made
- *           of them as float (nb_stream.h: or towards a sum). Both models run in slices (engine/slice/stepper.h), so that only a
- *           layer of each is in memory. Weights in inner graphs, and those that several nodes read,
- *           see the inputs of the float model, as many Hessians at a time as memory holds. The
- *           integers are made here, not when the model is written.
+ *           of them as float (nb_stream.h: or towards a sum). Both models run in slices
+ *           (engine/slice/stepper.h), so that only a layer of each is in memory. Weights in inner
+ *           graphs, and those that several nodes read, see the inputs of the float model, as many
+ *           Hessians at a time as memory holds. The integers are made here, not when the model is
+ *           written.
  *     awq   the mean magnitude of each channel: channels with large inputs are scaled up before
  *           they are rounded, and what they meet is scaled down, in the node before where that can
  *           be (Lin and others, 2023). Then each block gets the range that loses least.

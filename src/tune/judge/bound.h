@@ -44,13 +44,13 @@ typedef struct oq_flip_rows {
 
 /* The part of all rows that will have another answer, and how far it may be wrong.
  *
- * Samples show few small margins, so the density near zero is taken to be even: the least
- * sqrt(1.5 n) margins, 4 at least, are spread from zero to the next one. A row that float hardly
- * decides is then one draw of many. Only errors of the half of the rows with the smaller margins count,
- * for errors of other rows may be of another size. A gain counts as a loss of that size, up to the
+ * Samples show few small margins, so the density near zero is taken to be even: the least sqrt(1.5
+ * n) margins, 4 at least, are spread from zero to the next one. A row that float hardly decides is
+ * then one draw of many. Only errors of the half of the rows with the smaller margins count, for
+ * errors of other rows may be of another size. A gain counts as a loss of that size, up to the
  * largest loss. One more error is twice as large as any. The error of the result comes from the
- * spread of what the samples' errors reach, from the number of small margins, and allows for half of
- * the value: small margins may have larger errors. ONQ_E_NOMEM. */
+ * spread of what the samples' errors reach, from the number of small margins, and allows for half
+ * of the value: small margins may have larger errors. ONQ_E_NOMEM. */
 onq_code oq_flips_expect(const oq_flips *f, const oq_flip_rows *samples, size_t n_samples,
                          oq_arena *a, oq_ratio *out, onq_error *err);
 

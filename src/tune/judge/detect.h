@@ -53,8 +53,8 @@ typedef struct oq_detector {
     const char *why;
 } oq_detector;
 
-/* Looks at float's outputs of all samples, whose order does not matter; *out is NULL where they are no detections, or nothing
- * was detected. In the arena. */
+/* Looks at float's outputs of all samples, whose order does not matter; *out is NULL where they are
+ * no detections, or nothing was detected. In the arena. */
 onq_code oq_detector_find(oq_arena *a, const oq_datum *const *samples, size_t n_samples,
                           const oq_meaning *meaning, const oq_detector **out, onq_error *err);
 /* True for an output whose number of rows says what was found. */
