@@ -351,24 +351,26 @@ static onq_code warn_of_noise(run *r, onq_error *err) {
         return ONQ_OK;
     OQ_TRY(oq_nb_foresee(&job, &noise, err));
     if (noise > MAX_NOISE)
-        oq_warn(r->q.job->env,
-                "with so few bits rounding puts %.1f %% noise into the weights, which is of little "
-                "use for most models: a decoder lost its language above %.0f %% (%s)",
-                100 * noise, 100 * MAX_NOISE,
-                r->config.spends && !oq_opt_is_set(r->q.job->opts, "data")
-                    ? "--data makes more of so few bits, --quant_method gptq still more"
-                    : "--quant_method gptq --data loses less");
+        oq_warn(
+            r->q.job->env,
+            "with so few bits, rounding adds %.1f %% of noise to the weights: most models are of "
+            "little use with more than %.0f %%, language models above all (%s)",
+            100 * noise, 100 * MAX_NOISE,
+            r->config.spends && !oq_opt_is_set(r->q.job->opts, "data")
+                ? "--data makes more of so few bits, --quant_method gptq still more"
+                : "--quant_method gptq --data loses less");
     return ONQ_OK;
 }
 
 /* Said before anything is written. */
 static void warn_of_rest_noise(const run *r, const oq_nb_learn_job *job) {
     if (job->noise > MAX_REST)
-        oq_warn(r->q.job->env,
-                "what the last layer reads has %.0f %% noise, though %s made up for what it could: "
-                "the result is of little use (a decoder with 13 %% had three times the "
-                "perplexity of float; more bits, smaller blocks or --rotate lose less)",
-                100 * job->noise, r->config.how.method->name);
+        oq_warn(
+            r->q.job->env,
+            "the inputs of the last layer have %.0f %% of noise, although %s made up for what it "
+            "could: the result is of little use (a language model with 13 %% had three times "
+            "float's perplexity; more bits, smaller blocks or --rotate lose less)",
+            100 * job->noise, r->config.how.method->name);
 }
 
 /* How much was looked at, and where the time went. */
