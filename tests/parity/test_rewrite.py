@@ -55,6 +55,8 @@ def types(path):
 X4 = {"x": (f32(2, 6, 8, 5), ["n", 6, "h", "w"])}
 X3 = {"x": (f32(2, 5, 12), ["n", 5, 12])}
 T3 = {"x": (f32(2, 5, 13), ["n", 5, "t"])}
+SOUND = {"x": (f32(2, 1, 216), ["n", 1, 216])}
+SOUND_ANY = {"x": (f32(2, 1, 216), ["n", 1, "t"])}
 X2 = {"x": (f32(3, 4), ["n", 4])}
 S = {"three": F(3), "zero": F(0), "six": F(6), "sixth": F(1 / 6)}
 GATE = [("Add", "x three", "a"), ("Clip", "a zero six", "c")]
@@ -108,6 +110,12 @@ CASES = {
                       {"Transpose": 2, "Pad": 1, "Slice": 3, "Concat": 1, "MatMul": 1}),
     "conv1d_blocks": ([("Conv", "x w b", "y", {"strides": [3], "pads": [3, 0]})], X3, {"w": f32(6, 5, 6), "b": f32(6)},
                       {"Transpose": 2, "Pad": 1, "Reshape": 1, "Slice": 2, "Concat": 1, "MatMul": 1, "Add": 1}),
+    # windows of a spectrum: rows at the end that no window reaches, and a length that is not known
+    "conv1d_windows": ([("Conv", "x w", "y", {"strides": [10]})], SOUND, {"w": f32(6, 1, 80)},
+                       {"Transpose": 2, "Slice": 9, "Reshape": 1, "Concat": 1, "MatMul": 1}),
+    "conv1d_windows_unknown": ([("Conv", "x w", "y", {"strides": [10], "pads": [4, 3]})], SOUND_ANY, {"w": f32(6, 1, 80)},
+                               {"Transpose": 2, "Pad": 1, "Shape": 1, "Gather": 1, "Div": 1, "Mul": 1, "Slice": 9,
+                                "Reshape": 1, "Concat": 1, "MatMul": 1}),
     "conv1d_one": ([("Conv", "x w", "y")], T3, {"w": f32(6, 5, 1)}, {"Transpose": 2, "MatMul": 1}),
     "conv1d_one_strided": ([("Conv", "x w", "y", {"strides": [3]})], T3, {"w": f32(6, 5, 1)},
                            {"Transpose": 2, "Slice": 1, "MatMul": 1}),
@@ -150,6 +158,29 @@ def test_every_row_has_a_case(tmp_path):
         onnx.save(make(nodes, inputs, inits), tmp_path / f"{i}.onnx")
         seen.update(rewrite(tmp_path / f"{i}.onnx", tmp_path / "b.onnx"))
     assert len(rows) == 7 and [name for name, what in rows if not seen[what]] == []
+
+
+def of_branches():
+    """Two branches with a Conv whose weight is the main graph's, as exporters write a model for two sampling rates."""
+    def branch(k):
+        nodes = [helper.make_node("Conv", ["x", "w"], [f"y{k}"], strides=[k], name=f"conv{k}")]
+        return helper.make_graph(nodes, f"b{k}", [], [helper.make_tensor_value_info(f"y{k}", TensorProto.FLOAT, None)])
+
+    m = make([("Identity", "x", "y")], SOUND, {"w": f32(6, 1, 80)})
+    node = helper.make_node("If", ["which"], ["y"], then_branch=branch(10), else_branch=branch(20))
+    m.graph.node[0].CopyFrom(node)
+    m.graph.input.append(helper.make_tensor_value_info("which", TensorProto.BOOL, []))
+    return m
+
+
+def test_weights_around_a_branch(tmp_path):
+    onnx.save(of_branches(), tmp_path / "a.onnx")
+    assert sum(rewrite(tmp_path / "a.onnx", tmp_path / "b.onnx").values()) == 2
+    for which in (True, False):
+        feed = {"x": SOUND["x"][0], "which": np.array(which)}
+        assert sqnr(run(tmp_path / "a.onnx", feed)[0], run(tmp_path / "b.onnx", feed)[0]) > 100
+    onnx.checker.check_model(onnx.load(tmp_path / "b.onnx"))
+    assert [i.name for i in onnx.load(tmp_path / "b.onnx").graph.initializer] == []
 
 
 def test_words(tmp_path):

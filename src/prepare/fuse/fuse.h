@@ -74,6 +74,9 @@ static inline bool oq_fuse_free(const oq_fuse *f, uint32_t i) {
 }
 /* The initializer of that name when its value cannot be changed from outside, else NULL. */
 oq_tensor *oq_fuse_const(const oq_fuse *f, oq_str name);
+/* The same, and where this is the body of an If, Loop or Scan the initializer may be one of the main
+ * graph, which others may use: its values are read and never changed. */
+oq_tensor *oq_fuse_weight(const oq_fuse *f, oq_str name);
 /* The free node that makes `name`, or OQ_NO_NODE. */
 uint32_t oq_fuse_maker(const oq_fuse *f, oq_str name);
 /* The one free node that uses `name`, once, when no output of the graph is `name`; else OQ_NO_NODE.

@@ -5,13 +5,14 @@
  *     x [N, C, T]  ->  Transpose [N, T, C]  ->  Pad  ->  k Slices of T' rows  ->  Concat [N, T', kC]
  *                  ->  MatMul [kC, O]  ->  Add  ->  Transpose [N, O, T']
  *
- * With a stride that divides the kernel and the length, T rows of C become T / stride rows of
- * stride * C, and kernel / stride slices are enough. A Conv of four axes whose kernel is k x 1 or
- * 1 x k is the same with one axis more.
+ * With a stride that divides the kernel, T rows of C become T / stride rows of stride * C, without
+ * those at the end that no window reaches, and kernel / stride slices are enough. A Conv of four
+ * axes whose kernel is k x 1 or 1 x k is the same with one axis more.
  */
 #include "prepare/fuse/fuse.h"
 
-#define MAX_SLICES 64
+#define MAX_SLICES  64
+#define BLOCK_NODES 6 /* that make blocks of a length that is not known */
 
 typedef struct window {
     oq_node *conv;
@@ -51,13 +52,13 @@ static bool rest_is_plain(const oq_node *n, size_t axis, size_t count) {
 }
 
 static bool find_window(oq_fuse *f, oq_node *n, window *v) {
-    *v = (window){.conv = n, .w = oq_fuse_const(f, oq_node_input(n, 1)), .length = -1, .block = 1};
+    *v = (window){.conv = n, .w = oq_fuse_weight(f, oq_node_input(n, 1)), .length = -1, .block = 1};
     const int at = v->w != NULL ? covered_axis(v->w) : -1;
     const oq_str pad = oq_attr_str(n, "auto_pad", "NOTSET");
     if (at < 0 || n->output.n != 1 || oq_attr_int(n, "group", 1) != 1 ||
         !(oq_str_is(pad, "NOTSET") || oq_str_is(pad, "VALID") || pad.n == 0) ||
         oq_fuse_rank(f, n->input.v[0]) != (int)v->w->dims.n ||
-        (oq_node_input(n, 2).n > 0 && oq_fuse_const(f, n->input.v[2]) == NULL))
+        (oq_node_input(n, 2).n > 0 && oq_fuse_weight(f, n->input.v[2]) == NULL))
         return false;
     const size_t count = v->w->dims.n - 2, axis = (size_t)at;
     const bool padded = !oq_str_is(pad, "VALID");
@@ -76,8 +77,9 @@ static bool find_window(oq_fuse *f, oq_node *n, window *v) {
         !rest_is_plain(n, axis, count))
         return false;
     v->length = t > 0 && t < INT32_MAX ? t + v->begin + v->end : -1;
-    if (v->stride > 1 && v->dilation == 1 && v->kernel % v->stride == 0 && v->length > 0 &&
-        v->length % v->stride == 0 && v->length >= v->kernel && v->rank == 3)
+    const bool blocks = v->length < 0 ? v->kernel - v->kernel / v->stride > BLOCK_NODES
+                                      : v->length >= v->kernel;
+    if (v->stride > 1 && v->dilation == 1 && v->kernel % v->stride == 0 && v->rank == 3 && blocks)
         v->block = v->stride;
     return v->kernel / v->block <= MAX_SLICES && v->w->data_type.v == OQ_FLOAT;
 }
@@ -125,12 +127,44 @@ static onq_code add_pad(oq_fuse *f, const window *v, oq_str *x, onq_error *err) 
                : oq_fail_nomem(err);
 }
 
-/* [N, T, C] -> [N, T / block, block * C] */
+/* How many rows there are up to the last whole block: T / block * block, of a length that is not
+ * known. */
+static onq_code add_whole_rows(oq_fuse *f, const window *v, oq_str x, oq_str *out, onq_error *err) {
+    static const char *const ops[] = {"Gather", "Div", "Mul"};
+    const int64_t values[] = {(int64_t)v->axis, v->block, v->block};
+    OQ_TRY_ALLOC(oq_fuse_add_node(f, v->conv, "Shape", &x, 1, out) != NULL, err);
+    for (size_t i = 0; i < OQ_COUNT(ops); i++) {
+        oq_str in[2] = {*out};
+        OQ_TRY(oq_fuse_add_ints(f, OQ_S("conv1d_rows"), &values[i], 1, &in[1], err));
+        OQ_TRY_ALLOC(oq_fuse_add_node(f, v->conv, ops[i], in, 2, out) != NULL, err);
+    }
+    return ONQ_OK;
+}
+
+/* Rows of the axis from `first` to `last`, each step-th. */
+static onq_code add_rows(oq_fuse *f, const window *v, oq_str x, int64_t first, oq_str last,
+                         int64_t step, oq_str *out, onq_error *err) {
+    const int64_t values[4] = {first, 0, (int64_t)v->axis, step};
+    oq_str in[5] = {x, {0}, last};
+    for (size_t k = 0; k < 4; k++)
+        if (k != 1)
+            OQ_TRY(oq_fuse_add_ints(f, OQ_S("conv1d_slice"), &values[k], 1, &in[1 + k], err));
+    return oq_fuse_add_node(f, v->conv, "Slice", in, 5, out) != NULL ? ONQ_OK : oq_fail_nomem(err);
+}
+
+/* [N, T, C] -> [N, T / block, block * C], without the rows that fill no block. */
 static onq_code add_blocks(oq_fuse *f, const window *v, oq_str *x, onq_error *err) {
-    const int64_t dims[3] = {0, v->length / v->block, v->block * v->channels};
-    oq_str name;
+    const int64_t n = v->length / v->block, rows = n * v->block;
+    const int64_t dims[3] = {0, v->length < 0 ? -1 : n, v->block * v->channels};
+    oq_str name, last;
     if (v->block == 1)
         return ONQ_OK;
+    if (v->length < 0)
+        OQ_TRY(add_whole_rows(f, v, *x, &last, err));
+    else if (rows < v->length)
+        OQ_TRY(oq_fuse_add_ints(f, OQ_S("conv1d_rows"), &rows, 1, &last, err));
+    if (rows != v->length)
+        OQ_TRY(add_rows(f, v, *x, 0, last, 1, x, err));
     OQ_TRY(oq_fuse_add_ints(f, OQ_S("conv1d_blocks"), dims, 3, &name, err));
     return oq_fuse_add_node(f, v->conv, "Reshape", (oq_str[]){*x, name}, 2, x) != NULL
                ? ONQ_OK
@@ -140,13 +174,10 @@ static onq_code add_blocks(oq_fuse *f, const window *v, oq_str *x, onq_error *er
 /* Slice i takes the rows that tap i meets. */
 static onq_code add_slice(oq_fuse *f, const window *v, oq_str x, int64_t i, int64_t taps,
                           oq_str *out, onq_error *err) {
-    const int64_t last = (taps - 1 - i) * v->dilation;
-    const int64_t values[4] = {i * v->dilation, last == 0 ? INT64_MAX : -last, (int64_t)v->axis,
-                               v->block > 1 ? 1 : v->stride};
-    oq_str in[5] = {x};
-    for (size_t k = 0; k < 4; k++)
-        OQ_TRY(oq_fuse_add_ints(f, OQ_S("conv1d_slice"), &values[k], 1, &in[1 + k], err));
-    return oq_fuse_add_node(f, v->conv, "Slice", in, 5, out) != NULL ? ONQ_OK : oq_fail_nomem(err);
+    const int64_t left = (taps - 1 - i) * v->dilation, end = left == 0 ? INT64_MAX : -left;
+    oq_str last;
+    OQ_TRY(oq_fuse_add_ints(f, OQ_S("conv1d_slice"), &end, 1, &last, err));
+    return add_rows(f, v, x, i * v->dilation, last, v->block > 1 ? 1 : v->stride, out, err);
 }
 
 static onq_code add_columns(oq_fuse *f, const window *v, oq_str *x, onq_error *err) {
@@ -175,7 +206,7 @@ static onq_code add_bias(oq_fuse *f, const window *v, oq_str *x, onq_error *err)
     oq_str name;
     if (bias.n == 0)
         return ONQ_OK;
-    OQ_TRY(oq_fuse_floats(f, oq_fuse_const(f, bias), &b, &n, err));
+    OQ_TRY(oq_fuse_floats(f, oq_fuse_weight(f, bias), &b, &n, err));
     if (b == NULL || n != (size_t)v->out)
         return oq_fail(err, ONQ_E_INVALID, "its bias does not fit its weight");
     const oq_str base = oq_str_cat(&f->m->arena, bias, OQ_S("_row"));

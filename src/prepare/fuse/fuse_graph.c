@@ -26,6 +26,20 @@ oq_tensor *oq_fuse_const(const oq_fuse *f, oq_str name) {
     return v->is_input && f->ir_version >= 4 ? NULL : v->init;
 }
 
+/* No runtime takes a model in which two graphs, one inside of the other, have something of the same
+ * name. */
+oq_tensor *oq_fuse_weight(const oq_fuse *f, oq_str name) {
+    oq_graph *main = f->m->proto->graph;
+    const oq_value *v = name.n != 0 ? oq_index_find(&f->ix, name) : NULL;
+    if (f->g == main || v == NULL || oq_value_is_defined(v))
+        return oq_fuse_const(f, name);
+    /* From IR version 4 on an initializer that is an input too is only its default. */
+    for (size_t i = 0; i < main->input.n && f->ir_version >= 4; i++)
+        if (oq_str_eq(main->input.v[i]->name, name))
+            return NULL;
+    return oq_graph_find_init(main, name);
+}
+
 uint32_t oq_fuse_maker(const oq_fuse *f, oq_str name) {
     const oq_value *v = name.n != 0 ? oq_index_find(&f->ix, name) : NULL;
     return v != NULL && v->producer != OQ_NO_NODE && !f->busy[v->producer] ? v->producer
