@@ -107,22 +107,25 @@ static onq_code keep_run(void *ctx, const oq_turn *turn, onq_error *err) {
     t->n_outputs = out->n;
     OQ_TRY(oq_sample_copy(&t->arena, &turn->samples[0], &x.sample, err));
     OQ_TRY(copy_answers(&t->arena, t->meaning, out, &x.outputs, err));
-    const size_t at = classes_of(t);
-    if (at < out->n)
-        OQ_TRY(oq_margins_add(&t->margins, &t->arena, &x.outputs[at], t->meaning->links[at], err));
     if (x.sample.step == 0 || t->all.n == 0)
         OQ_TRY_ALLOC(OQ_PUSH(&t->arena, &t->all, ((oq_trial){t->steps.n, 0})), err);
     t->all.v[t->all.n - 1].n++;
     return OQ_PUSH(&t->arena, &t->steps, x) ? ONQ_OK : oq_fail_nomem(err);
 }
 
-static double signal_of(const oq_trials *t) {
+onq_code oq_trials_look(oq_trials *t, onq_error *err) {
     double sum = 0;
     uint64_t n = 0;
     const size_t at = classes_of(t);
-    for (size_t i = 0; i < t->steps.n; i++)
-        oq_link_power(&t->steps.v[i].outputs[at], t->meaning->links[at], &sum, &n);
-    return n > 0 ? sum / (double)n : NAN;
+    const oq_link link = at < t->n_outputs ? t->meaning->links[at] : OQ_LINK_NONE;
+    assert(t->margins.n == 0);
+    for (size_t i = 0; i < t->steps.n && at < t->n_outputs; i++) {
+        const oq_datum *d = &t->steps.v[i].outputs[at];
+        OQ_TRY(oq_margins_add(&t->margins, &t->arena, t->meaning, d, link, err));
+        oq_link_power(d, link, &sum, &n);
+    }
+    t->signal = n > 0 ? sum / (double)n : NAN;
+    return ONQ_OK;
 }
 
 /* Counts the samples that did not fit; a sequence that is not complete is one of them. */
@@ -154,9 +157,7 @@ onq_code oq_trials_fill(oq_trials *t, oq_source *source, oq_session *flt, uint64
     const double began = oq_cpu_seconds();
     OQ_TRY(oq_sweep_run(&sweep, err));
     t->cpu += oq_cpu_seconds() - began;
-    OQ_TRY(count_left_out(t, source, before, err));
-    t->signal = t->all.n > 0 && t->n_outputs > 0 ? signal_of(t) : NAN;
-    return ONQ_OK;
+    return count_left_out(t, source, before, err);
 }
 
 /* ---- scores ---- */

@@ -57,6 +57,8 @@ void oq_trials_release(oq_trials *t);
 #define OQ_TRIALS_MIN 4
 onq_code oq_trials_fill(oq_trials *t, oq_source *source, oq_session *flt, uint64_t memory,
                         onq_error *err);
+/* Finds margins and signal, once it is known what the outputs mean. */
+onq_code oq_trials_look(oq_trials *t, onq_error *err);
 /* For a decoder with states: makes the text and the token that are timed, of the tokens of the first
  * sample. A text that the model does not take is made shorter. */
 onq_code oq_trials_decode(oq_trials *t, oq_session *flt, onq_error *err);

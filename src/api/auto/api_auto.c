@@ -353,25 +353,28 @@ static onq_code check_classes(oq_auto *a, oq_metric metric, onq_error *err) {
     return ONQ_OK;
 }
 
-/* Outputs that are boxes with scores, where a target needs to know of them. */
-static onq_code find_detector(oq_auto *a, onq_error *err) {
+/* Outputs that are boxes with scores, where a target needs to know of them; or one probability. */
+static onq_code look_at_outputs(oq_auto *a, onq_error *err) {
     const oq_trials *set = &a->choose;
-    bool needed = a->tune.targets.n == 0;
+    bool boxes = a->tune.targets.n == 0;
     for (size_t i = 0; i < a->tune.targets.n; i++)
-        needed |= a->tune.targets.v[i].metric == OQ_METRIC_DETECTIONS;
-    if (!needed || a->meaning.language.is || a->meaning.n != set->n_outputs)
+        boxes |= a->tune.targets.v[i].metric == OQ_METRIC_DETECTIONS;
+    if (a->meaning.language.is || a->meaning.n != set->n_outputs)
         return ONQ_OK;
     const oq_datum **outputs = OQ_NEW_ARRAY(&a->job->arena, const oq_datum *, set->steps.n + 1);
     OQ_TRY_ALLOC(outputs != NULL, err);
     for (size_t i = 0; i < set->steps.n; i++)
         outputs[i] = set->steps.v[i].outputs;
-    return oq_detector_find(&a->job->arena, outputs, set->steps.n, &a->meaning,
-                            &a->meaning.detector, err);
+    if (boxes)
+        OQ_TRY(oq_detector_find(&a->job->arena, outputs, set->steps.n, &a->meaning,
+                                &a->meaning.detector, err));
+    oq_meaning_decide(&a->meaning, outputs, set->steps.n);
+    return ONQ_OK;
 }
 
 static onq_code set_targets(oq_auto *a, onq_error *err) {
     oq_tune *t = &a->tune;
-    OQ_TRY(find_detector(a, err));
+    OQ_TRY(look_at_outputs(a, err));
     if (t->targets.n == 0) {
         a->by_default =
             oq_meaning_target(&a->meaning, a->choose.steps.v[0].outputs, a->choose.n_outputs,
@@ -383,6 +386,7 @@ static onq_code set_targets(oq_auto *a, onq_error *err) {
         OQ_TRY(check_classes(a, t->targets.v[i].metric, err));
         a->meaning.wanted[t->targets.v[i].metric] = true;
     }
+    OQ_TRY(oq_trials_look(&a->choose, err));
     t->language = a->meaning.language.is;
     t->allow_nbits |= t->language && !oq_opt_is_set(a->job->opts, "allow");
     return ONQ_OK;

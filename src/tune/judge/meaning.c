@@ -149,6 +149,45 @@ static const char *find_link(const oq_index *ix, const oq_node *n, oq_link *link
                             : NULL;
 }
 
+static onq_code is_probability(const oq_index *ix, oq_str name, int depth, oq_arena *a, bool *is,
+                               onq_error *err);
+
+/* Of each branch. */
+static onq_code are_probabilities(const oq_index *ix, const oq_node *n, oq_str name, int depth,
+                                  oq_arena *a, bool *are, onq_error *err) {
+    size_t at = 0, branches = 0;
+    while (at + 1 < n->output.n && !oq_str_eq(n->output.v[at], name))
+        at++;
+    *are = true;
+    for (size_t i = 0; i < n->attribute.n && *are; i++) {
+        oq_graph *g = n->attribute.v[i]->g;
+        oq_index inner;
+        if (g == NULL || at >= g->output.n)
+            continue;
+        branches++;
+        OQ_TRY(oq_index_build(&inner, a, g, ix, err));
+        OQ_TRY(is_probability(&inner, g->output.v[at]->name, depth + 1, a, are, err));
+    }
+    *are &= branches > 0;
+    return ONQ_OK;
+}
+
+/* What a Sigmoid made, also where means are taken of it, or each branch of an If ends with one. */
+static onq_code is_probability(const oq_index *ix, oq_str name, int depth, oq_arena *a, bool *is,
+                               onq_error *err) {
+    *is = false;
+    for (int i = 0; i < MAX_STEPS; i++) {
+        const oq_node *n = oq_index_producer(ix, name);
+        if (is_op(n, "If") && depth < OQ_MAX_GRAPH_DEPTH)
+            return are_probabilities(ix, n, name, depth, a, is, err);
+        *is = is_op(n, "Sigmoid");
+        if (n == NULL || n->input.n == 0 || !(moves_values(n->op_type) || is_op(n, "ReduceMean")))
+            return ONQ_OK;
+        name = n->input.v[0];
+    }
+    return ONQ_OK;
+}
+
 bool oq_meaning_is_state(const oq_meaning *m, size_t output) {
     return m->states != NULL && output < m->n && m->states[output];
 }
@@ -170,11 +209,17 @@ onq_code oq_meaning_find(oq_model *m, const oq_roles *roles, oq_arena *a, oq_mea
     *out = (oq_meaning){.links = v,
                         .n = g->output.n,
                         .classes = g->output.n,
+                        .decides = g->output.n,
                         .states = roles->n_states < outs.n ? roles->states : NULL,
                         .language = roles->language};
     for (size_t i = 0; i < g->output.n; i++) {
-        bool alone = false;
+        bool alone = false, probability = false;
         const char *why = find_link(&ix, last_node(&ix, g->output.v[i]->name), &v[i], &alone);
+        OQ_TRY(is_probability(&ix, g->output.v[i]->name, 0, a, &probability, err));
+        if (probability)
+            v[i] = OQ_LINK_SIGMOID;
+        if (probability && out->decides == g->output.n && !oq_meaning_is_state(out, i))
+            out->decides = i;
         if (why == NULL || out->why != NULL || oq_meaning_is_state(out, i))
             continue;
         out->classes = i;
@@ -187,6 +232,37 @@ onq_code oq_meaning_find(oq_model *m, const oq_roles *roles, oq_arena *a, oq_mea
         out->scores_alone = false;
     }
     return ONQ_OK;
+}
+
+/* ---- one probability ---- */
+
+#define LEAST_SIDE 0.1 /* of all numbers, on each side */
+
+/* One number in a row, or in a step: [N, 1], [N, T, 1], [T] and a number alone. */
+static bool is_one_each(const oq_datum *d) {
+    const oq_dtype_info *info = oq_dtype_find((int64_t)d->dtype);
+    return d->kind == OQ_DATUM_TENSOR && info != NULL && info->cls == OQ_CLASS_REAL &&
+           d->rank <= 3 && (d->rank < 2 || d->dims[d->rank - 1] == 1);
+}
+
+void oq_meaning_decide(oq_meaning *m, const oq_datum *const *samples, size_t n_samples) {
+    double above = 0, of = 0;
+    const size_t at = m->decides;
+    if (at >= m->n || m->language.is || m->detector != NULL ||
+        (m->why != NULL && m->classes != at))
+        return;
+    for (size_t i = 0; i < n_samples; i++) {
+        const oq_datum *d = &samples[i][at];
+        if (!is_one_each(d))
+            return;
+        for (uint64_t k = 0; k < d->count; k++)
+            above += oq_datum_real(d, k) > OQ_DECIDED_AT;
+        of += (double)d->count;
+    }
+    m->classes = at;
+    m->decision = true;
+    m->both_sides = of > 0 && fmin(above, of - above) >= LEAST_SIDE * of;
+    m->why = "the output is one probability, and what counts is on which side of one half it is";
 }
 
 /* ---- the target ---- */
@@ -206,8 +282,12 @@ oq_default_target oq_meaning_target(const oq_meaning *m, const oq_datum *outputs
         return (oq_default_target){OQ_METRIC_DETECTIONS, 95, m->detector->why};
     if (d == NULL || d->kind != OQ_DATUM_TENSOR || d->count == 0)
         return none;
-    if (!real)
+    if (!real || (m->decision && m->both_sides))
         return (oq_default_target){OQ_METRIC_AGREEMENT, 99, m->why};
+    if (m->decision)
+        return (oq_default_target){
+            OQ_METRIC_SQNR, 30,
+            "the output is one probability, and few of float's are on the other side of one half"};
     /* Along the last of four axes lie pixels more often than classes. */
     if (last < 2 || d->rank > 3 || (m->scores_alone && d->rank != 2))
         return none;

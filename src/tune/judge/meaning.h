@@ -4,6 +4,7 @@
 #pragma once
 
 #include "onnx/model.h"
+#include "samples/datum.h"
 #include "samples/language.h"
 
 typedef enum oq_metric {
@@ -43,11 +44,18 @@ typedef struct oq_meaning {
     size_t classes;     /* the first output that holds scores of classes; n: none does */
     const char *why;    /* it does, for people; NULL: none does */
     bool scores_alone;  /* each class has a Sigmoid of its own: only rows of a matrix count */
+    size_t decides;     /* the first output that comes from a Sigmoid and is no state; n: none does */
+    bool decision;      /* `classes` is it, and a row of it is one number: which side of one half it
+                         * is on */
+    bool both_sides;    /* float's numbers are: a tenth of them on each, at least */
     const bool *states; /* outputs that go back into the model, which are no answers */
     oq_language language;
     const struct oq_detector *detector; /* detect.h; NULL: it detects nothing */
     bool wanted[OQ_METRICS];
 } oq_meaning;
+
+/* A decision for a probability of more than this. */
+#define OQ_DECIDED_AT 0.5
 
 /* Classes come after a Softmax or LogSoftmax, also where it is written out (Exp, ReduceSum, Div),
  * come from a linear operator, or from one with a Sigmoid, or are numbers from an ArgMax. `roles` may
@@ -56,6 +64,9 @@ onq_code oq_meaning_find(oq_model *m, const oq_roles *roles, oq_arena *a, oq_mea
                          onq_error *err);
 
 bool oq_meaning_is_state(const oq_meaning *m, size_t output);
+/* Looks at float's outputs of all samples: an output of one probability is a decision, and the rows
+ * of it are the ones that count. Where the model has classes or boxes, nothing changes. */
+void oq_meaning_decide(oq_meaning *m, const oq_datum *const *samples, size_t n_samples);
 
 /* The target that is taken where none is given, from the outputs of one sample, and why. */
 typedef struct oq_default_target {

@@ -67,12 +67,35 @@ static double margin_of(const oq_datum *d, oq_link link, uint64_t from, uint64_t
            before_from(link, other, MIN_SCORE);
 }
 
-onq_code oq_margins_add(oq_margins *m, oq_arena *a, const oq_datum *d, oq_link link,
-                        onq_error *err) {
-    const uint64_t rows = oq_rows_of(d), n = rows > 0 ? d->count / rows : 0;
+/* What a row says: the number of its largest value; of a probability alone whether it is above one
+ * half. */
+static uint64_t answer_of(const oq_datum *d, uint64_t from, uint64_t n) {
+    return n == 1 ? oq_datum_real(d, from) > OQ_DECIDED_AT : oq_datum_top(d, from, n);
+}
+
+/* By how much an answer is clear; less than 0 where another is given. */
+static double margin_for(const oq_datum *d, oq_link link, uint64_t from, uint64_t n,
+                         uint64_t answer) {
+    if (n > 1)
+        return margin_of(d, link, from, n, answer);
+    const double far = before_from(link, oq_datum_real(d, from), MIN_SCORE);
+    return answer != 0 ? far : -far;
+}
+
+/* Rows of the output of classes, and of how many values. */
+static uint64_t rows_in(const oq_meaning *m, const oq_datum *d, uint64_t *n) {
+    const uint64_t rows = m->decision ? (is_real(d) ? d->count : 0) : oq_rows_of(d);
+    *n = rows > 0 ? d->count / rows : 0;
+    return rows;
+}
+
+onq_code oq_margins_add(oq_margins *m, oq_arena *a, const oq_meaning *meaning, const oq_datum *d,
+                        oq_link link, onq_error *err) {
+    uint64_t n = 0;
+    const uint64_t rows = rows_in(meaning, d, &n);
     for (uint64_t r = 0; r < rows; r++) {
-        const uint64_t top = oq_datum_top(d, r * n, n);
-        OQ_TRY_ALLOC(OQ_PUSH(a, m, (float)margin_of(d, link, r * n, n, top)), err);
+        const double margin = margin_for(d, link, r * n, n, answer_of(d, r * n, n));
+        OQ_TRY_ALLOC(OQ_PUSH(a, m, (float)margin), err);
     }
     return ONQ_OK;
 }
@@ -157,7 +180,8 @@ static void add_output(oq_scoring *s, size_t k, const oq_datum *a, const oq_datu
 static onq_code add_rows(oq_scoring *s, const oq_pair *x, const oq_datum *a, const oq_datum *b,
                          oq_sample_score *v, onq_error *err) {
     const oq_link link = s->meaning->links[a - x->flt];
-    const uint64_t rows = oq_rows_of(a), n = rows > 0 ? a->count / rows : 0;
+    uint64_t n = 0;
+    const uint64_t rows = rows_in(s->meaning, a, &n);
     const bool steps = x->follows || x->next != NULL;
     const uint64_t sequences = rows == 0 ? 0 : steps ? 1 : oq_sequences_of(a, x->batch);
     const uint64_t each = sequences > 0 ? rows / sequences : 0;
@@ -165,10 +189,10 @@ static onq_code add_rows(oq_scoring *s, const oq_pair *x, const oq_datum *a, con
     v->broken = 0;
     v->sequences = sequences > 0 ? sequences : v->sequences;
     for (uint64_t r = 0; r < rows; r++) {
-        const uint64_t top = oq_datum_top(a, r * n, n);
-        const bool flip = oq_datum_top(b, r * n, n) != top;
-        const double margin = margin_of(a, link, r * n, n, top);
-        const double lost = margin - margin_of(b, link, r * n, n, top);
+        const uint64_t answer = answer_of(a, r * n, n);
+        const bool flip = answer_of(b, r * n, n) != answer;
+        const double margin = margin_for(a, link, r * n, n, answer);
+        const double lost = margin - margin_for(b, link, r * n, n, answer);
         if (!OQ_PUSH(s->arena, &s->margins, (float)margin) ||
             !OQ_PUSH(s->arena, &s->errors, isnan(lost) ? INFINITY : (float)lost))
             return oq_fail_nomem(err);

@@ -115,8 +115,8 @@ onq_code oq_scoring_end(const oq_scoring *s, oq_score *out, onq_error *err);
 typedef OQ_VEC(float) oq_margins;
 /* Appends the margins of the rows of a float model's output: of best and second, before the link.
  * None for integers. */
-onq_code oq_margins_add(oq_margins *m, oq_arena *a, const oq_datum *d, oq_link link,
-                        onq_error *err);
+onq_code oq_margins_add(oq_margins *m, oq_arena *a, const oq_meaning *meaning, const oq_datum *d,
+                        oq_link link, onq_error *err);
 /* Percent of rows that keep their class when noise of this deviation is added to every value: a
  * first guess of how much noise a target allows. Whether it is reached, real errors say. */
 double oq_margins_expect(const float *margins, size_t n, double deviation);
