@@ -59,6 +59,7 @@ typedef struct oq_tune {
     bool allow_static, allow_dynamic, allow_qoperator, allow_float16, allow_nbits;
     size_t max_float_units; /* SIZE_MAX: any number */
     bool inner;             /* the model has If, Loop or Scan */
+    bool has_lstm;
     bool language;          /* a language model: weights alone come first */
     oq_model *model;        /* as it was given */
     const char *float_path; /* its file */
@@ -216,6 +217,9 @@ bool oq_tune_is_done(const oq_tune *t, const oq_candidate *fastest);
 bool oq_tune_is_better_base(const oq_candidate *now, const oq_candidate *other);
 /* The fastest set of operators of this preparation without any method; NULL: none. */
 oq_candidate *oq_tune_fastest_set(const oq_tune *t, const oq_recipe *base);
+
+/* tune_lstm.c: LSTMs in integers, in float and in what reaches the targets. */
+onq_code oq_tune_lstm(oq_tune *t, onq_error *err);
 
 /* tune_float.c: float as it was given and prepared, with the rewrites that pay. */
 onq_code oq_tune_floats(oq_tune *t, onq_error *err);

@@ -527,6 +527,7 @@ onq_code oq_tune_search(oq_tune *t, onq_error *err) {
     OQ_TRY(try_methods(t, err));
     OQ_TRY(oq_tune_units(t, err));
     OQ_TRY(correct_points(t, err));
+    OQ_TRY(oq_tune_lstm(t, err));
     return halve_rest(t, err);
 }
 

@@ -141,6 +141,8 @@ static double fake_clock(void *ctx, const oq_candidate *c) {
         ms += r->later_ms;
     if (r->slow != NULL && strstr(text, r->slow) != NULL)
         ms = 20;
+    if (strstr(text, "LSTM") != NULL) /* after integers it takes what they left */
+        ms = c->recipe.after != NULL && strcmp(c->recipe.after->command, "static") == 0 ? 3 : 8;
     free(text);
     return ms;
 }
@@ -172,6 +174,7 @@ void tune_rig_begin(tune_rig *r, scratch *files, bool large) {
     assert_ok(oq_source_open(r->b.env, &so, &source, err), *err);
     assert_ok(oq_session_open(&r->engine.base, &o, &flt, err), *err);
     assert_ok(oq_trials_fill(&r->choose, source, flt, 1 << 20, err), *err);
+    assert_ok(oq_trials_look(&r->choose, err), *err);
     assert_ok(oq_trials_divide(&r->choose, 2, 0, &r->folds, err), *err);
     assert_ok(oq_trials_divide(&r->choose, 4, 1, &r->again, err), *err);
     oq_session_close(flt);

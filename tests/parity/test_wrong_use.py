@@ -94,6 +94,8 @@ def test_quantized_already(tmp_path, command):
     assert once.returncode == 0 and "quantized already" not in once.stderr, once.stderr
     twice = quantcase.onq(*command, "-i", tmp_path / "once.onnx", "-o", tmp_path / "twice.onnx")
     assert "the model is quantized already" in twice.stderr and "float model" in twice.stderr, twice.stderr
+    rest = quantcase.onq(*command, "-i", tmp_path / "once.onnx", "-o", tmp_path / "rest.onnx", "--op_types_to_quantize", "LSTM")
+    assert "the model is quantized already" not in rest.stderr, rest.stderr  # what was named is still float
 
 
 def test_nothing_quantized_and_its_reason(tmp_path):

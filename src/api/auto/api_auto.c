@@ -587,6 +587,8 @@ static onq_code see_inner(void *ctx, oq_graph *g, onq_error *err) {
     oq_auto *a = ctx;
     (void)err;
     a->tune.inner |= g != a->model->proto->graph;
+    for (size_t i = 0; i < g->node.n; i++)
+        a->tune.has_lstm |= oq_node_is(g->node.v[i], "LSTM");
     return ONQ_OK;
 }
 

@@ -44,7 +44,10 @@ onq_code oq_quant_look(oq_job *job, oq_model *m, bool trained, oq_quant_input *i
     OQ_TRY(oq_summary_make(&s, &job->arena, m, NULL, err));
     *in = (oq_quant_input){.preprocessed = oq_stamp_is_preprocessed(m),
                            .conv_batchnorm = s.conv_batchnorm};
-    warn_quantized(job->env, &s.quant, trained);
+    /* Who names operators quantizes what is still float. */
+    if (!oq_opt_has(job->opts, "op_types_to_quantize") ||
+        !oq_opt_is_set(job->opts, "op_types_to_quantize"))
+        warn_quantized(job->env, &s.quant, trained);
     warn_optimized(job->env, &s);
     return ONQ_OK;
 }

@@ -401,6 +401,34 @@ static void float_units(void **state) {
     tune_rig_end(&r);
 }
 
+/* LSTMs in integers come after the fastest that reaches the targets, and after float. */
+static void lstm(void **state) {
+    for (int allowed = 0; allowed < 2; allowed++) {
+        tune_rig r;
+        oq_candidate *chosen = NULL;
+        bool reached = false;
+        tune_rig_begin(&r, *state, false);
+        r.t.prefer = OQ_PREFER_SPEED;
+        r.t.has_lstm = true;
+        r.t.allow_dynamic = allowed > 0;
+        tune_rig_want(&r, 5);
+        tune_rig_search(&r);
+        size_t n = 0;
+        for (size_t i = 0; i < r.t.all.n; i++)
+            n += strstr(r.t.all.v[i]->label, "LSTM") != NULL;
+        assert_ok(oq_tune_settle(&r.t, &chosen, &reached, &r.err), r.err);
+        assert_true(reached);
+        assert_int_equal(strstr(chosen->label, "LSTM in integers") != NULL, allowed);
+        assert_true(allowed > 0 ? n > 1 && n <= 4 : n == 0);
+        if (allowed > 0) {
+            assert_non_null(tune_rig_find(&r, "LSTM in integers"));
+            assert_string_equal(chosen->recipe.after->command, "static");
+            assert_string_equal(oq_recipe_get(&chosen->recipe, "op_types_to_quantize"), "LSTM");
+        }
+        tune_rig_end(&r);
+    }
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
     const struct CMUnitTest tests[] = {
@@ -421,6 +449,7 @@ int main(void) {
         TEST(what_ends_the_search),
         TEST(units),
         TEST(float_units),
+        TEST(lstm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
