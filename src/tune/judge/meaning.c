@@ -177,7 +177,8 @@ static onq_code is_probability(const oq_index *ix, oq_str name, int depth, oq_ar
                                onq_error *err) {
     *is = false;
     for (int i = 0; i < MAX_STEPS; i++) {
-        const oq_node *n = oq_index_producer(ix, name);
+        const oq_value *v = oq_index_resolve(&ix, name); /* branches move values from around them */
+        const oq_node *n = v != NULL ? oq_value_node(ix, v) : NULL;
         if (is_op(n, "If") && depth < OQ_MAX_GRAPH_DEPTH)
             return are_probabilities(ix, n, name, depth, a, is, err);
         *is = is_op(n, "Sigmoid");

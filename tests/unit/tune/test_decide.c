@@ -55,6 +55,22 @@ static void branches(bm *b) {
     with_branches(b, "Sigmoid");
 }
 
+/* The Sigmoid comes before the If, whose branches have other shapes. */
+static void moved_in_branches(bm *b) {
+    bm_node(b, "Sigmoid", "", "x", "s", "");
+    oq_node *n = bm_node(b, "If", "", "which", "i", "");
+    oq_graph *around = bm_enter(b, n, "then_branch");
+    bm_node(b, "Squeeze", "", "s", "i0", "");
+    bm_output(b, "i0", OQ_FLOAT, NULL);
+    bm_leave(b, around);
+    around = bm_enter(b, n, "else_branch");
+    bm_node(b, "Identity", "", "s", "i1", "");
+    bm_output(b, "i1", OQ_FLOAT, NULL);
+    bm_leave(b, around);
+    bm_node(b, "ReduceMean", "", "i", "y", "");
+    bm_output(b, "y", OQ_FLOAT, NULL);
+}
+
 static void other_branch(bm *b) {
     with_branches(b, "Relu");
 }
@@ -77,6 +93,8 @@ static void found(void **state) {
     assert_int_equal(decides(plain, &link), 1);
     assert_int_equal(link, OQ_LINK_SIGMOID);
     assert_int_equal(decides(branches, &link), 1);
+    assert_int_equal(link, OQ_LINK_SIGMOID);
+    assert_int_equal(decides(moved_in_branches, &link), 0);
     assert_int_equal(link, OQ_LINK_SIGMOID);
     assert_int_equal(decides(other_branch, &link), 2);
     assert_int_equal(decides(mean_of_others, &link), 1);
