@@ -16,7 +16,7 @@ onq_code oq_target_read(oq_str text, oq_target *out, onq_error *err) {
     if (is == NULL || !oq_metric_find(name, &out->metric))
         return oq_fail(err, ONQ_E_OPTION,
                        "--target: '%.*s' is not METRIC=VALUE with agreement, sample_agreement, "
-                       "sqnr, cosine, neighbours, iou, detections, kl, perplexity_rise, "
+                       "text_agreement, sqnr, cosine, neighbours, iou, detections, kl, perplexity_rise, "
                        "accuracy_drop or metric",
                        OQ_STR(text));
     if (!oq_real_read(is + 1, &out->value))
@@ -61,6 +61,8 @@ PART(rows_of, v->rows)
 PART(flips_of, v->flips)
 PART(sequences_of, v->sequences)
 PART(broken_of, v->broken)
+PART(texts_of, v->texts)
+PART(changed_of, v->changed)
 PART(divergence_of, v->text.wrecked || v->text.differs ? INFINITY : v->text.kl)
 PART(predictions_of, v->text.rows)
 PART(floats_of, v->detected.flt)
@@ -77,14 +79,23 @@ static bool noise_is_lost(double db, const oq_scoring *some, const oq_scoring *w
     return false;
 }
 
+static bool answers_are_lost(const oq_target *x, const oq_scoring *some, const oq_scoring *whole,
+                             double (*changed)(const oq_sample_score *v),
+                             double (*of)(const oq_sample_score *v)) {
+    const double n = some->margins.n > 0
+                         ? (double)oq_scoring_clear_changes(some, x->metric, whole)
+                         : sum_of(some, changed);
+    return n > (1 - x->value / 100) * sum_of(whole, of);
+}
+
 static bool is_lost(const oq_target *x, const oq_scoring *some, const oq_scoring *whole) {
     switch (x->metric) {
     case OQ_METRIC_AGREEMENT:
-        return (some->margins.n > 0
-                    ? (double)oq_scoring_clear_flips(some, whole->close)
-                    : sum_of(some, flips_of)) > (1 - x->value / 100) * sum_of(whole, rows_of);
+        return answers_are_lost(x, some, whole, flips_of, rows_of);
     case OQ_METRIC_SAMPLE_AGREEMENT:
-        return sum_of(some, broken_of) > (1 - x->value / 100) * sum_of(whole, sequences_of);
+        return answers_are_lost(x, some, whole, broken_of, sequences_of);
+    case OQ_METRIC_TEXT_AGREEMENT:
+        return answers_are_lost(x, some, whole, changed_of, texts_of);
     case OQ_METRIC_SQNR:
         return noise_is_lost(x->value, some, whole);
     case OQ_METRIC_KL:

@@ -113,6 +113,36 @@ static onq_code keep_run(void *ctx, const oq_turn *turn, onq_error *err) {
     return OQ_PUSH(&t->arena, &t->steps, x) ? ONQ_OK : oq_fail_nomem(err);
 }
 
+static onq_code measure_texts(oq_trials *t, const oq_meaning *m, onq_error *err) {
+    oq_text_events found = {0};
+    for (size_t i = 0; i < t->steps.n; i++) {
+        const oq_trial_step *x = &t->steps.v[i];
+        const oq_datum *d = &x->outputs[m->classes];
+        const oq_text_pair pair = {d, NULL, m->links[m->classes], m->blank,
+                                   oq_sequences_of(d, oq_trial_batch(x))};
+        OQ_TRY(oq_text_add(&pair, &t->arena, &found, NULL, err));
+    }
+    t->text_margins = (oq_margins){found.margins.v, found.margins.n, found.margins.cap};
+    t->n_texts = found.counts.n;
+    return ONQ_OK;
+}
+
+onq_code oq_trials_find_texts(oq_trials *t, oq_meaning *m, onq_error *err) {
+    oq_text_step *v = OQ_NEW_ARRAY(&t->arena, oq_text_step, t->steps.n + 1);
+    OQ_TRY_ALLOC(v != NULL, err);
+    if (m->classes >= t->n_outputs)
+        return ONQ_OK;
+    for (size_t i = 0; i < t->steps.n; i++) {
+        const oq_trial_step *x = &t->steps.v[i];
+        if (x->sample.n_inputs == 0)
+            return ONQ_OK;
+        v[i] = (oq_text_step){&x->sample.inputs[0], &x->outputs[m->classes]};
+    }
+    OQ_TRY(oq_text_blank(v, t->steps.n, &t->arena, &m->blank, err));
+    m->is_text = m->blank != OQ_NO_BLANK;
+    return m->is_text ? measure_texts(t, m, err) : ONQ_OK;
+}
+
 onq_code oq_trials_look(oq_trials *t, onq_error *err) {
     double sum = 0;
     uint64_t n = 0;

@@ -43,6 +43,8 @@ typedef struct oq_trials {
     uint64_t left_out; /* samples that did not fit, or for which there was no time */
     const oq_meaning *meaning;
     oq_margins margins; /* of the output that holds classes */
+    oq_margins text_margins; /* of the events of its texts, if it is read as texts (text.h) */
+    uint64_t n_texts;
     double signal;      /* mean square of that output, or of the first, before its link; NaN: it is
                          * not float */
     double seconds;     /* that float took for all */
@@ -62,6 +64,9 @@ onq_code oq_trials_look(oq_trials *t, onq_error *err);
 /* For a decoder with states: makes the text and the token that are timed, of the tokens of the first
  * sample. A text that the model does not take is made shorter. */
 onq_code oq_trials_decode(oq_trials *t, oq_session *flt, onq_error *err);
+/* Whether float's classes are read as texts: sets `blank` of the meaning, and the margins of texts.
+ * ONQ_E_NOMEM. */
+onq_code oq_trials_find_texts(oq_trials *t, oq_meaning *m, onq_error *err);
 /* Divides them into folds (divide.h). In the arena of the trials. */
 onq_code oq_trials_divide(oq_trials *t, size_t n_parts, uint64_t salt, oq_division *out,
                           onq_error *err);

@@ -693,12 +693,18 @@ onq_code oq_tune_probe(oq_tune *t, const oq_recipe *r, size_t n_samples, oq_scor
 
 /* ---- noise that targets allow ---- */
 
+/* Of rows, if so many percent of the answers are to keep all of theirs. */
+static double percent_of_rows(double percent, size_t rows, size_t answers) {
+    const double each = answers > 0 ? (double)rows / (double)answers : 1;
+    return 100 * pow(percent / 100, 1 / fmax(each, 1));
+}
+
 /* Of one target; infinite where noise says nothing of it. */
 static double allowed_by(const oq_tune *t, const oq_candidate *like, const oq_target *x) {
     const oq_trials *set = t->choose;
     const double apart = oq_score_of(&like->score, OQ_METRIC_SQNR) - like->score.objective;
     const double before = isfinite(apart) ? pow(10, apart / 10) : 1;
-    const double rows = (double)set->margins.n / (double)set->all.n;
+    const oq_margins *margins = &set->margins;
     double percent = x->value;
     switch (x->metric) {
     case OQ_METRIC_SQNR:
@@ -709,8 +715,12 @@ static double allowed_by(const oq_tune *t, const oq_candidate *like, const oq_ta
         return set->signal > 0 ? 2 * x->value / set->signal : INFINITY;
     case OQ_METRIC_PERPLEXITY_RISE:
         return set->signal > 0 ? 2 * log1p(x->value / 100) / set->signal : INFINITY;
+    case OQ_METRIC_TEXT_AGREEMENT:
+        margins = &set->text_margins;
+        percent = percent_of_rows(x->value, margins->n, set->n_texts);
+        break;
     case OQ_METRIC_SAMPLE_AGREEMENT:
-        percent = 100 * pow(x->value / 100, 1 / fmax(rows, 1));
+        percent = percent_of_rows(x->value, margins->n, set->all.n);
         break;
     case OQ_METRIC_ACCURACY_DROP:
         percent = 100 - x->value;
@@ -724,8 +734,8 @@ static double allowed_by(const oq_tune *t, const oq_candidate *like, const oq_ta
     case OQ_METRICS:
         return INFINITY;
     }
-    const double deviation = oq_margins_allow(set->margins.v, set->margins.n, percent);
-    return set->margins.n > 0 && set->signal > 0 ? deviation * deviation / set->signal : INFINITY;
+    const double deviation = oq_margins_allow(margins->v, margins->n, percent);
+    return margins->n > 0 && set->signal > 0 ? deviation * deviation / set->signal : INFINITY;
 }
 
 /* Where noise says nothing of the targets: the most that a candidate has which reaches them. */

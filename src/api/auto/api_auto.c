@@ -36,15 +36,16 @@ static const onq_option_info rows[] = {
     OQ_ROW_TARGET(
         "What the result must reach; several targets must all be reached. agreement=PERCENT "
         "(the same class as float over the last axis of the first output that holds classes), "
-        "sample_agreement=PERCENT (in all rows of a sample), sqnr=DB and cosine=X (of the "
+        "sample_agreement=PERCENT (in all rows of a sample), text_agreement=PERCENT (the same "
+        "text, for recognisers that are read by CTC), sqnr=DB and cosine=X (of the "
         "worst output), neighbours=PERCENT (embeddings of the first output: the same nearest "
         "neighbour by cosine), iou=PERCENT (masks: the first output above 0.5), "
         "detections=PERCENT (boxes with scores: F1 of the boxes with a score above 0.3, which are "
         "the same if they overlap by half), kl=X and "
         "perplexity_rise=PERCENT (language models), accuracy_drop=PERCENT (with --labels), "
         "metric=X (of --evaluate). Default: agreement=99 if an output holds scores of "
-        "classes, sample_agreement=98 if it holds a sequence of them, kl=0.1 for a language "
-        "model, detections=95 for a detector, otherwise sqnr=30."),
+        "classes, sample_agreement=98 if it holds a sequence of them, text_agreement=98 if it is "
+        "a text, kl=0.1 for a language model, detections=95 for a detector, otherwise sqnr=30."),
     OQ_TEXT("evaluate", 0, "", "", "COMMAND",
             "A command that prints one number for a model, for --target metric=X; larger is "
             "better. {model} in it is replaced by the name of the model."),
@@ -331,6 +332,10 @@ static onq_code check_classes(oq_auto *a, oq_metric metric, onq_error *err) {
         return oq_fail(err, ONQ_E_INVALID,
                        "--target detections: the outputs are not known as boxes with scores, or no "
                        "score is above 0.3 (--target sqnr=DB)");
+    if (metric == OQ_METRIC_TEXT_AGREEMENT && !m->is_text)
+        return oq_fail(err, ONQ_E_INVALID,
+                       "--target text_agreement: no output is known to hold the rows of a text with "
+                       "blanks between characters (--target sample_agreement=PERCENT)");
     const bool needs = metric == OQ_METRIC_AGREEMENT || metric == OQ_METRIC_SAMPLE_AGREEMENT ||
                        metric == OQ_METRIC_KL || metric == OQ_METRIC_PERPLEXITY_RISE;
     if (!needs)
@@ -372,9 +377,21 @@ static onq_code look_at_outputs(oq_auto *a, onq_error *err) {
     return ONQ_OK;
 }
 
+/* Classes that are read as texts, likewise. */
+static onq_code find_texts(oq_auto *a, onq_error *err) {
+    bool needed = a->tune.targets.n == 0;
+    for (size_t i = 0; i < a->tune.targets.n; i++)
+        needed |= a->tune.targets.v[i].metric == OQ_METRIC_TEXT_AGREEMENT;
+    return needed && !a->meaning.language.is && a->meaning.detector == NULL &&
+                   !a->meaning.decision
+               ? oq_trials_find_texts(&a->choose, &a->meaning, err)
+               : ONQ_OK;
+}
+
 static onq_code set_targets(oq_auto *a, onq_error *err) {
     oq_tune *t = &a->tune;
     OQ_TRY(look_at_outputs(a, err));
+    OQ_TRY(find_texts(a, err));
     if (t->targets.n == 0) {
         a->by_default =
             oq_meaning_target(&a->meaning, a->choose.steps.v[0].outputs, a->choose.n_outputs,

@@ -9,11 +9,16 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Of the rows, whose root is how many of the least margins count as spread evenly. */
+/* Of the rows, whose root is how many of the least margins count as spread evenly. Where rows are
+ * many, the density rises within as many as of a few. */
 #define EVEN     1.5
+#define EVEN_ANY 0.0625
 #define MIN_EVEN 4
 /* Of what is expected: margins and errors are not quite independent. */
-#define OF_MODEL 0.5
+#define OF_MODEL     0.5
+#define OF_MODEL_ANY 0.25 /* where errors are of rows with small margins alone */
+#define LOW_PART     20   /* of all rows: one in so many has one of the least margins */
+#define LOW_TIMES    2    /* as many as are spread, at least */
 
 double oq_student(size_t freedom) {
     static const double least[] = {INFINITY, 6.314, 2.920, 2.353, 2.132, 2.015,
@@ -99,18 +104,6 @@ static size_t count_below(const float *v, size_t n, float x, bool or_equal) {
     return low;
 }
 
-onq_code oq_flips_chances(const oq_flips *f, oq_arena *a, double *chance, onq_error *err) {
-    const float *errors = sorted(f->errors, f->n, a);
-    OQ_TRY_ALLOC(errors != NULL, err);
-    const float most = f->n > 0 ? 2 * errors[f->n - 1] : 0;
-    for (size_t i = 0; i < f->n; i++) {
-        const size_t above = f->n - count_below(errors, f->n, f->margins[i], true);
-        chance[i] = (double)(above + (most > f->margins[i])) / (double)(f->n + 1);
-        assert(chance[i] >= 0 && chance[i] <= 1);
-    }
-    return ONQ_OK;
-}
-
 /* Margins that rise; those before the edge count as spread evenly from zero to it. */
 typedef struct spread {
     const float *v;
@@ -118,9 +111,9 @@ typedef struct spread {
     double edge;
 } spread;
 
-static spread spread_margins(const float *rising, size_t n) {
+static spread spread_margins(const float *rising, size_t n, double of_rows) {
     assert(n > 0);
-    const size_t some = (size_t)sqrt(EVEN * (double)n);
+    const size_t some = (size_t)sqrt(of_rows * (double)n);
     const size_t least = some < MIN_EVEN ? MIN_EVEN : some, before = least < n ? least : n - 1;
     return (spread){.v = rising, .n = n, .before = before, .edge = (double)rising[before]};
 }
@@ -135,29 +128,43 @@ static double reach(const spread *s, double error) {
                : fmax(even, (double)count_below(s->v, s->n, (float)error, false) / (double)s->n);
 }
 
+/* How far the number of small margins may be wrong, as a part of it. `near` is for n values. */
+static double density_error(const oq_flips *f, const oq_flip_rows *samples, size_t n,
+                            const spread *s, oq_loss *near) {
+    for (size_t i = 0; i < n; i++) {
+        near[i] = (oq_loss){0, (double)samples[i].n, samples[i].fold};
+        for (uint64_t k = samples[i].first; k < samples[i].first + samples[i].n; k++)
+            near[i].lost += (double)f->margins[k] < s->edge;
+    }
+    const oq_ratio small = oq_ratio_of(near, n);
+    return small.value > 0 ? small.error / small.value : 1;
+}
+
 /* Sums over one sample. */
 typedef struct reached {
-    double sum, of, near;
+    double losses, gains, of;
 } reached;
 
-static reached reach_of(const oq_flips *f, const oq_flip_rows *rows, const spread *s, double most) {
-    const float middle = s->v[(s->n - 1) / 2];
+/* Of rows with a margin of this or less. A gain is no more than the largest loss. */
+static reached reach_of(const oq_flips *f, const oq_flip_rows *rows, const spread *s, double least,
+                        double most) {
     reached out = {0};
     for (uint64_t i = rows->first; i < rows->first + rows->n; i++) {
         const double error = (double)f->errors[i];
-        out.near += (double)f->margins[i] < s->edge;
-        if (f->margins[i] > middle)
+        if ((double)f->margins[i] > least)
             continue;
-        out.sum += (reach(s, error) + reach(s, fmin(-error, most))) / 2;
+        out.losses += reach(s, error);
+        out.gains += reach(s, fmin(-error, most));
         out.of++;
     }
     return out;
 }
 
-static double largest_error(const oq_flips *f) {
+static double largest_error(const oq_flips *f, double least) {
     double most = 0;
     for (size_t i = 0; i < f->n; i++)
-        most = fmax(most, (double)f->errors[i]);
+        if ((double)f->margins[i] <= least)
+            most = fmax(most, (double)f->errors[i]);
     return most;
 }
 
@@ -168,35 +175,72 @@ onq_code oq_flips_expect(const oq_flips *f, const oq_flip_rows *samples, size_t 
             *near = OQ_NEW_ARRAY(a, oq_loss, n_samples + 1);
     double of = 0;
     OQ_TRY_ALLOC(rising != NULL && sums != NULL && near != NULL, err);
-    const spread s = spread_margins(rising, f->n);
-    const double most = largest_error(f);
+    const spread s = spread_margins(rising, f->n, EVEN);
+    const double most = largest_error(f, INFINITY), middle = (double)rising[(f->n - 1) / 2];
     for (size_t i = 0; i < n_samples; i++) {
-        const reached x = reach_of(f, &samples[i], &s, most);
-        sums[i] = (oq_loss){x.sum, x.of, samples[i].fold};
-        near[i] = (oq_loss){x.near, (double)samples[i].n, samples[i].fold};
+        const reached x = reach_of(f, &samples[i], &s, middle, most);
+        sums[i] = (oq_loss){(x.losses + x.gains) / 2, x.of, samples[i].fold};
         of += x.of;
     }
-    const oq_ratio small = oq_ratio_of(near, n_samples);
-    const double of_density = small.value > 0 ? small.error / small.value : 1;
     *out = oq_ratio_of(sums, n_samples);
     out->value = (out->value * of + reach(&s, 2 * most) / 2) / (of + 1);
-    out->error = hypot(out->error, out->value * hypot(of_density, OF_MODEL));
+    out->error = hypot(out->error, out->value * hypot(density_error(f, samples, n_samples, &s, near),
+                                                      OF_MODEL));
     return ONQ_OK;
 }
 
-double oq_flips_unseen(const oq_flips *f) {
-    double least = INFINITY, sum = 0;
-    for (size_t i = 0; i < f->n; i++)
-        least = fmin(least, (double)f->margins[i]);
-    for (size_t i = 0; i < f->n; i++)
-        sum += f->errors[i] <= 0 ? 0 : least > 0 ? fmin(1, (double)f->errors[i] / least) : 1;
-    return f->n > 0 ? sum / (double)f->n / (double)(f->n + 1) : 0;
+/* The margin that so many rows do not exceed. */
+static double low_margin(const spread *s) {
+    const size_t part = s->n / LOW_PART, least = LOW_TIMES * s->before;
+    const size_t low = part > least ? part : least, most = s->n / 2;
+    return (double)s->v[low < most ? low : most];
 }
 
-onq_code oq_flips_hits(const oq_flips *f, oq_arena *a, double *hit, onq_error *err) {
-    const float *margins = sorted(f->margins, f->n, a);
-    OQ_TRY_ALLOC(margins != NULL, err);
-    for (size_t i = 0; i < f->n; i++)
-        hit[i] = (double)count_below(margins, f->n, f->errors[i], false) / (double)f->n;
+onq_code oq_flips_expect_any(const oq_flips *f, const oq_flip_rows *samples, size_t n_samples,
+                             oq_arena *a, oq_ratio *out, onq_error *err) {
+    const float *rising = sorted(f->margins, f->n, a);
+    oq_loss *near = OQ_NEW_ARRAY(a, oq_loss, n_samples + 1);
+    reached *v = OQ_NEW_ARRAY(a, reached, n_samples + 1), all = {0};
+    double answers = 0;
+    OQ_TRY_ALLOC(rising != NULL && near != NULL && v != NULL, err);
+    const spread s = spread_margins(rising, f->n, EVEN_ANY);
+    const double low = low_margin(&s), most = largest_error(f, low);
+    for (size_t i = 0; i < n_samples; i++) {
+        v[i] = reach_of(f, &samples[i], &s, low, most);
+        all.losses += v[i].losses;
+        all.gains += v[i].gains;
+        all.of += v[i].of;
+        answers += (double)samples[i].answers;
+    }
+    const double density = density_error(f, samples, n_samples, &s, near);
+    const double each = (double)f->n / all.of; /* rows for each of these */
+    const bool lean = all.losses >= all.gains;
+    for (size_t i = 0; i < n_samples; i++)
+        near[i] = (oq_loss){
+            fmin(each * (lean ? v[i].losses : (v[i].losses + v[i].gains) / 2), (double)samples[i].answers),
+            (double)samples[i].answers, samples[i].fold};
+    *out = oq_ratio_of(near, n_samples);
+    out->value += each * reach(&s, 2 * most) / 2 / fmax(answers, 1);
+    out->error = hypot(out->error, out->value * hypot(density, OF_MODEL_ANY));
     return ONQ_OK;
+}
+
+onq_code oq_flips_power(const oq_flips *f, oq_arena *a, double *out, onq_error *err) {
+    const float *rising = sorted(f->margins, f->n, a);
+    double sum = 0, n = 0;
+    OQ_TRY_ALLOC(rising != NULL, err);
+    const spread s = spread_margins(rising, f->n, EVEN_ANY);
+    const double low = low_margin(&s);
+    for (size_t i = 0; i < f->n; i++)
+        if ((double)f->margins[i] <= low) {
+            sum += (double)f->errors[i] * (double)f->errors[i];
+            n++;
+        }
+    assert(n > 0);
+    *out = sum / n;
+    return ONQ_OK;
+}
+
+double oq_flips_any(double rows) {
+    return -expm1(-rows);
 }

@@ -40,6 +40,7 @@ typedef struct oq_flips {
 typedef struct oq_flip_rows {
     uint64_t first, n;
     unsigned fold;
+    uint64_t answers; /* that they are; of oq_flips_expect_any alone */
 } oq_flip_rows;
 
 /* The part of all rows that will have another answer, and how far it may be wrong.
@@ -54,13 +55,18 @@ typedef struct oq_flip_rows {
 onq_code oq_flips_expect(const oq_flips *f, const oq_flip_rows *samples, size_t n_samples,
                          oq_arena *a, oq_ratio *out, onq_error *err);
 
-/* ---- the same for sequences, whose rows are many ---- */
-
-/* For every row how likely it is that its answer changes, into chance[n]; an error twice as large
- * as any that was seen counts as one more. ONQ_E_NOMEM. */
-onq_code oq_flips_chances(const oq_flips *f, oq_arena *a, double *chance, onq_error *err);
-/* How many answers change, of one row, for margins smaller than any that was seen: such a margin
- * comes with a chance of 1 in n + 1, and lies anywhere between nothing and the smallest. */
-double oq_flips_unseen(const oq_flips *f);
-/* For every row's error the part of all margins that it is larger than, into hit[n]. */
-onq_code oq_flips_hits(const oq_flips *f, oq_arena *a, double *hit, onq_error *err);
+/* The same where an answer is many rows, and changes when any of them does: a line of text. The ratio
+ * is of rows that change to answers, as many as all rows together are expected to have; an answer
+ * changes with the chance oq_flips_any of it.
+ *
+ * There are many rows: a quarter of their root, 4 at least, have margins that are spread. Errors grow
+ * with margins, so only those of the twentieth of the rows with the least margins count, or of twice
+ * as many as are spread. A gain counts as a loss of that size if
+ * that makes the result larger. A sample has no more changes than answers. Samples, not rows, are the draws: rows of one sample have small
+ * margins and large errors together. A quarter of the value is allowed for. */
+onq_code oq_flips_expect_any(const oq_flips *f, const oq_flip_rows *samples, size_t n_samples,
+                             oq_arena *a, oq_ratio *out, onq_error *err);
+/* The mean square of the errors that count there. ONQ_E_NOMEM. */
+onq_code oq_flips_power(const oq_flips *f, oq_arena *a, double *out, onq_error *err);
+/* The part of all answers of which any row changes, if so many rows change for each answer. */
+double oq_flips_any(double rows);

@@ -15,6 +15,7 @@
 static const oq_metric_info metrics[OQ_METRICS] = {
     {"agreement", "the same class as float", false, true, 0, 100, 0.5},
     {"sample_agreement", "all classes of a sample the same as float's", false, true, 0, 100, 0.5},
+    {"text_agreement", "the same text as float's", false, true, 0, 100, 0.5},
     {"sqnr", "signal to noise of the worst output", false, false, -INFINITY, INFINITY, 1},
     {"cosine", "cosine of the worst output", false, false, -1, 1, 0},
     {"neighbours", "the same nearest other embedding as float's", false, true, 0, 100, 0.5},
@@ -41,6 +42,16 @@ bool oq_metric_find(oq_str name, oq_metric *out) {
 }
 
 /* ---- links ---- */
+
+double oq_link_before(oq_link link, double v, double least) {
+    if (link == OQ_LINK_SOFTMAX)
+        return log(v > least ? v : least) - log(least);
+    if (link == OQ_LINK_SIGMOID) {
+        const double p = v < least ? least : v > 1 - least ? 1 - least : v;
+        return log(p / (1 - p));
+    }
+    return v;
+}
 
 static bool is_one_of(oq_str op, const char *const *names) {
     for (; *names != NULL; names++)
@@ -296,6 +307,8 @@ oq_default_target oq_meaning_target(const oq_meaning *m, const oq_datum *outputs
         return (oq_default_target){OQ_METRIC_KL, 0.1, m->why};
     const uint64_t rows = d->count / (uint64_t)last;
     if (d->rank == 3 && rows > oq_sequences_of(d, batch))
-        return (oq_default_target){OQ_METRIC_SAMPLE_AGREEMENT, 98, m->why};
+        return (oq_default_target){m->is_text ? OQ_METRIC_TEXT_AGREEMENT
+                                                           : OQ_METRIC_SAMPLE_AGREEMENT,
+                                   98, m->why};
     return (oq_default_target){OQ_METRIC_AGREEMENT, 99, m->why};
 }

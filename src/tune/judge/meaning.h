@@ -10,6 +10,7 @@
 typedef enum oq_metric {
     OQ_METRIC_AGREEMENT,        /* percent of rows with float's class */
     OQ_METRIC_SAMPLE_AGREEMENT, /* percent of sequences all of whose rows have it */
+    OQ_METRIC_TEXT_AGREEMENT,   /* percent of texts that are float's, as CTC reads them (text.h) */
     OQ_METRIC_SQNR,             /* dB, of the worst output */
     OQ_METRIC_COSINE,           /* of the worst output */
     OQ_METRIC_NEIGHBOURS,       /* percent of embeddings with float's nearest other one */
@@ -38,11 +39,19 @@ bool oq_metric_find(oq_str name, oq_metric *out);
 /* What an output went through last. */
 typedef enum oq_link { OQ_LINK_NONE = 0, OQ_LINK_SOFTMAX, OQ_LINK_SIGMOID } oq_link;
 
+/* The value before the link, as far as it is known. Probabilities below `least` are that. */
+double oq_link_before(oq_link link, double v, double least);
+/* The step of float32 next to 1, for a Sigmoid, and a bit more: of probabilities below it nothing is
+ * known. */
+#define OQ_LEAST_SCORE 1e-7
+
 typedef struct oq_meaning {
     const oq_link *links; /* of the outputs, in their order */
     size_t n;
     size_t classes;     /* the first output that holds scores of classes; n: none does */
     const char *why;    /* it does, for people; NULL: none does */
+    bool is_text;       /* its rows are read as a text (text.h), as far as somebody looked */
+    uint64_t blank;     /* then: the class that is no character */
     bool scores_alone;  /* each class has a Sigmoid of its own: only rows of a matrix count */
     size_t decides;     /* the first output that comes from a Sigmoid and is no state; n: none does */
     bool decision;      /* `classes` is it, and a row of it is one number: which side of one half it

@@ -12,8 +12,6 @@
 /* Probabilities below this say nothing but "not this class": what quantization does to them
  * matters to nobody, and their logarithms would drown the rest. */
 #define MIN_PROBABILITY 0.002
-/* The step of float32 next to 1, for a Sigmoid, and a bit more. */
-#define MIN_SCORE 1e-7
 /* Of the median margin: a row that float hardly decides. */
 #define CLOSE_PART 0.05
 #define MASK_AT    0.5
@@ -39,19 +37,8 @@ uint64_t oq_rows_of(const oq_datum *d) {
     return (is_real(d) && n >= 2) ? d->count / n : 0;
 }
 
-/* The value before the link, as far as it is known. Probabilities below `least` are that. */
-static double before_from(oq_link link, double v, double least) {
-    if (link == OQ_LINK_SOFTMAX)
-        return log(v > least ? v : least) - log(least);
-    if (link == OQ_LINK_SIGMOID) {
-        const double p = v < least ? least : v > 1 - least ? 1 - least : v;
-        return log(p / (1 - p));
-    }
-    return v;
-}
-
 static double before(oq_link link, double v) {
-    return before_from(link, v, MIN_PROBABILITY);
+    return oq_link_before(link, v, MIN_PROBABILITY);
 }
 
 /* ---- margins ---- */
@@ -63,8 +50,8 @@ static double margin_of(const oq_datum *d, oq_link link, uint64_t from, uint64_t
     for (uint64_t i = 0; i < n; i++)
         if (i != top && oq_datum_real(d, from + i) > other)
             other = oq_datum_real(d, from + i);
-    return before_from(link, oq_datum_real(d, from + top), MIN_SCORE) -
-           before_from(link, other, MIN_SCORE);
+    return oq_link_before(link, oq_datum_real(d, from + top), OQ_LEAST_SCORE) -
+           oq_link_before(link, other, OQ_LEAST_SCORE);
 }
 
 /* What a row says: the number of its largest value; of a probability alone whether it is above one
@@ -78,7 +65,7 @@ static double margin_for(const oq_datum *d, oq_link link, uint64_t from, uint64_
                          uint64_t answer) {
     if (n > 1)
         return margin_of(d, link, from, n, answer);
-    const double far = before_from(link, oq_datum_real(d, from), MIN_SCORE);
+    const double far = oq_link_before(link, oq_datum_real(d, from), OQ_LEAST_SCORE);
     return answer != 0 ? far : -far;
 }
 
@@ -130,7 +117,10 @@ void oq_link_power(const oq_datum *d, oq_link link, double *sum, uint64_t *n) {
     if (!is_real(d))
         return;
     for (uint64_t i = 0; i < d->count; i++) {
-        const double v = before(link, oq_datum_real(d, i));
+        const double raw = oq_datum_real(d, i);
+        if (link == OQ_LINK_SOFTMAX && raw <= MIN_PROBABILITY)
+            continue; /* it counts as 0 */
+        const double v = before(link, raw);
         *sum += v * v;
     }
     *n += d->count;
@@ -156,8 +146,10 @@ static void add_linked(oq_score_sum *s, oq_link link, const oq_datum *a, const o
         return;
     }
     for (uint64_t i = 0; i < a->count; i++) {
-        const double x = before(link, oq_datum_real(a, i)),
-                     e = before(link, oq_datum_real(b, i)) - x;
+        const double v = oq_datum_real(a, i), w = oq_datum_real(b, i);
+        if (link == OQ_LINK_SOFTMAX && v <= MIN_PROBABILITY && w <= MIN_PROBABILITY)
+            continue; /* both are nothing, as nearly all of thousands of classes are */
+        const double x = before(link, v), e = before(link, w) - x;
         s->signal += x * x;
         s->noise += e * e;
     }
@@ -309,6 +301,28 @@ static onq_code add_detections(const oq_scoring *s, const oq_pair *x, oq_sample_
     return ONQ_OK;
 }
 
+/* The texts of a recogniser. Those of the steps of a sequence are one. */
+static onq_code add_texts(oq_scoring *s, const oq_pair *x, oq_sample_score *v, onq_error *err) {
+    const oq_meaning *m = s->meaning;
+    const oq_datum *a = &x->flt[m->classes], *b = &x->quantized[m->classes];
+    const oq_text_pair pair = {a, b, m->links[m->classes], m->blank, oq_sequences_of(a, x->batch)};
+    const bool steps = x->follows || x->next != NULL;
+    const size_t events = s->text.margins.n, texts = s->text.counts.n;
+    uint64_t changed = 0;
+    if (!same_shape(a, b) || a->count == 0)
+        return ONQ_OK;
+    OQ_TRY(oq_text_add(&pair, s->arena, &s->text, &changed, err));
+    if (x->follows && texts > v->first_text) {
+        s->text.counts.v[texts - 1] += (uint32_t)(s->text.margins.n - events);
+        s->text.counts.n = texts;
+        changed = changed > 0 && v->changed == 0;
+    }
+    v->changed += steps ? changed > 0 : changed;
+    v->texts = s->text.counts.n - v->first_text;
+    v->events = s->text.margins.n - v->first_event;
+    return ONQ_OK;
+}
+
 /* What is looked at only where a target asks for it. */
 static onq_code add_wanted(oq_scoring *s, const oq_pair *x, oq_sample_score *v, onq_error *err) {
     const oq_meaning *m = s->meaning;
@@ -321,6 +335,9 @@ static onq_code add_wanted(oq_scoring *s, const oq_pair *x, oq_sample_score *v, 
         OQ_TRY(oq_neighbours_add(&s->neighbours, &x->flt[0], &x->quantized[0], &n, err));
         v->embeddings += n;
     }
+    if (m->wanted[OQ_METRIC_TEXT_AGREEMENT] && m->is_text && m->classes < s->n_outputs &&
+        m->classes < x->n_quantized)
+        OQ_TRY(add_texts(s, x, v, err));
     if (m->wanted[OQ_METRIC_DETECTIONS] && m->detector != NULL && x->n_quantized >= s->n_outputs)
         OQ_TRY(add_detections(s, x, v, err));
     if (x->labels != NULL && any)
@@ -337,6 +354,8 @@ static onq_code begin_sample(oq_scoring *s, const oq_pair *x, onq_error *err) {
                                .noise = sums + s->n_outputs,
                                .angle = sums + 2 * s->n_outputs,
                                .first_row = s->margins.n,
+                               .first_text = s->text.counts.n,
+                               .first_event = s->text.margins.n,
                                .first_embedding = near->width > 0 ? near->flt.n / near->width : 0};
     OQ_TRY_ALLOC(sums != NULL && OQ_PUSH(s->arena, &s->all, v), err);
     memset(s->own, 0, (s->n_outputs + 1) * sizeof *s->own);
@@ -477,20 +496,86 @@ static onq_code close_margin(const float *margins, size_t n, oq_arena *a, double
 }
 
 onq_code oq_scoring_find_close(oq_scoring *s, onq_error *err) {
+    const oq_text_values *events = &s->text.margins;
     OQ_SCRATCH(scratch, s->arena->alloc);
-    return close_margin(s->margins.v, s->margins.n, &scratch, &s->close, err);
+    OQ_TRY(close_margin(s->margins.v, s->margins.n, &scratch, &s->close, err));
+    return close_margin(events->v, events->n, &scratch, &s->text_close, err);
 }
 
 static bool is_clear_flip(const oq_flips *f, size_t i, double close) {
     return f->errors[i] > f->margins[i] && (double)f->margins[i] >= close;
 }
 
-uint64_t oq_scoring_clear_flips(const oq_scoring *s, double close) {
-    const oq_flips f = {s->margins.v, s->errors.v, s->margins.n};
-    uint64_t n = 0;
-    for (size_t i = 0; i < f.n; i++)
-        n += is_clear_flip(&f, i, close);
-    return n;
+/* What changes or not: a row, a sequence with any of its rows, a text with any of its events, or the
+ * neighbour of an embedding. */
+typedef enum answers { ANSWER_ROWS, ANSWER_SEQUENCES, ANSWER_TEXTS, ANSWER_NEIGHBOURS } answers;
+
+/* A sample's answers in the list of rows that errors may hit. */
+typedef struct answer_rows {
+    uint64_t n, first, rows;
+    const uint32_t *counts; /* rows of each answer; NULL: all have as many */
+} answer_rows;
+
+static answer_rows rows_of(const oq_scoring *s, size_t sample, answers what) {
+    const oq_sample_score *v = &s->all.v[sample];
+    switch (what) {
+    case ANSWER_NEIGHBOURS:
+        return (answer_rows){v->embeddings, v->first_embedding, v->embeddings, NULL};
+    case ANSWER_TEXTS:
+        return (answer_rows){v->texts, v->first_event, v->events,
+                             s->text.counts.v + v->first_text};
+    case ANSWER_SEQUENCES:
+        return (answer_rows){v->sequences, v->first_row, v->rows, NULL};
+    case ANSWER_ROWS:
+        break;
+    }
+    return (answer_rows){v->rows, v->first_row, v->rows, NULL};
+}
+
+/* An answer is many rows. */
+static bool is_any_row(answers what) {
+    return what == ANSWER_SEQUENCES || what == ANSWER_TEXTS;
+}
+
+static oq_flips flips_of(const oq_scoring *s, answers what) {
+    return what == ANSWER_TEXTS
+               ? (oq_flips){s->text.margins.v, s->text.errors.v, s->text.margins.n}
+               : (oq_flips){s->margins.v, s->errors.v, s->margins.n};
+}
+
+/* Answers that changed and are no close calls, and of how many: rows of which none is clear are none
+ * of a sequence. */
+typedef struct clear_answers {
+    uint64_t changed, of;
+} clear_answers;
+
+static clear_answers count_clear(const oq_scoring *s, const oq_flips *f, answers what,
+                                 double close) {
+    clear_answers out = {0};
+    for (size_t i = 0; i < s->all.n; i++) {
+        const answer_rows x = rows_of(s, i, what);
+        uint64_t row = x.first;
+        for (uint64_t k = 0; k < x.n && f->n > 0; k++) {
+            const uint64_t end = row + (x.counts != NULL ? x.counts[k] : x.rows / x.n);
+            bool changed = false, decided = is_any_row(what);
+            for (; row < end; row++) {
+                changed |= is_clear_flip(f, row, close);
+                decided |= (double)f->margins[row] >= close;
+            }
+            out.changed += changed;
+            out.of += decided;
+        }
+    }
+    return out;
+}
+
+uint64_t oq_scoring_clear_changes(const oq_scoring *s, oq_metric m, const oq_scoring *whole) {
+    const answers what = m == OQ_METRIC_AGREEMENT          ? ANSWER_ROWS
+                         : m == OQ_METRIC_SAMPLE_AGREEMENT ? ANSWER_SEQUENCES
+                                                           : ANSWER_TEXTS;
+    const oq_flips f = flips_of(s, what);
+    assert(what != ANSWER_TEXTS || m == OQ_METRIC_TEXT_AGREEMENT);
+    return count_clear(s, &f, what, what == ANSWER_TEXTS ? whole->text_close : whole->close).changed;
 }
 
 /* Rows that float hardly decides, and how many of them changed. */
@@ -512,87 +597,35 @@ static double bound_of_count(const oq_ratio *r, double of) {
     return oq_ratio_bound(r) + rare;
 }
 
-/* What changes or not: a row, a sequence with any of its rows, or the neighbour of an embedding. */
-typedef enum answers { ANSWER_ROWS, ANSWER_SEQUENCES, ANSWER_NEIGHBOURS } answers;
-
-/* A sample's answers in the list of rows that errors may hit. */
-typedef struct answer_rows {
-    uint64_t n, first, rows;
-} answer_rows;
-
-static answer_rows rows_of(const oq_sample_score *v, answers what) {
-    return what == ANSWER_NEIGHBOURS
-               ? (answer_rows){v->embeddings, v->first_embedding, v->embeddings}
-               : (answer_rows){what == ANSWER_ROWS ? v->rows : v->sequences, v->first_row, v->rows};
-}
-
-/* The rows' chances to change, as chances of their sequences, summed up for each sample. */
-static void sum_chances(ending *e, const double *chance) {
-    for (size_t i = 0; i < e->s->all.n; i++) {
-        const answer_rows x = rows_of(&e->s->all.v[i], ANSWER_SEQUENCES);
-        const uint64_t each = x.n > 0 ? x.rows / x.n : 0;
-        double lost = 0;
-        for (uint64_t k = 0; k < x.n; k++) {
-            double kept = 1;
-            for (uint64_t r = 0; r < each; r++)
-                kept *= 1 - chance[x.first + k * each + r];
-            lost += 1 - kept;
-        }
-        e->losses[i] = (oq_loss){lost, (double)x.n, e->s->all.v[i].fold};
-    }
-}
-
 /* The figure without rows that float hardly decides: a sequence counts if another row changed. */
 static onq_code find_clear(ending *e, const oq_flips *f, answers what, oq_figure *out,
                            onq_error *err) {
-    double close = 0, lost = 0, of = 0;
+    double close = 0;
     OQ_TRY(close_margin(f->margins, f->n, e->a, &close, err));
-    for (size_t i = 0; i < e->s->all.n; i++) {
-        const answer_rows x = rows_of(&e->s->all.v[i], what);
-        const uint64_t each = x.n > 0 ? x.rows / x.n : 0;
-        for (uint64_t k = 0; k < x.n; k++) {
-            bool changed = false, decided = what == ANSWER_SEQUENCES;
-            for (uint64_t r = x.first + k * each; r < x.first + (k + 1) * each; r++) {
-                changed |= is_clear_flip(f, r, close);
-                decided |= (double)f->margins[r] >= close;
-            }
-            lost += changed;
-            of += decided;
-        }
-    }
-    out->clear = of > 0 ? percent_kept(lost / of) : out->value;
+    const clear_answers x = count_clear(e->s, f, what, close);
+    out->clear = x.of > 0 ? percent_kept((double)x.changed / (double)x.of) : out->value;
     return ONQ_OK;
 }
 
-/* What errors do to the margins of rows of which each is an answer. */
-static onq_code predict_rows(ending *e, const oq_flips *f, answers what, oq_ratio *out,
-                             onq_error *err) {
+/* What errors do to the margins of rows: the part of all answers that change, and its bound. */
+static onq_code predict(ending *e, const oq_flips *f, answers what, double *bound, onq_error *err) {
     const size_t n = e->s->all.n;
     oq_flip_rows *rows = OQ_NEW_ARRAY(e->a, oq_flip_rows, n + 1);
+    oq_ratio r;
     OQ_TRY_ALLOC(rows != NULL, err);
     for (size_t i = 0; i < n; i++) {
-        const answer_rows x = rows_of(&e->s->all.v[i], what);
-        rows[i] = (oq_flip_rows){x.first, x.rows, e->s->all.v[i].fold};
+        const answer_rows x = rows_of(e->s, i, what);
+        rows[i] = (oq_flip_rows){x.first, x.rows, e->s->all.v[i].fold, x.n};
     }
-    OQ_TRY(oq_flips_expect(f, rows, n, e->a, out, err));
+    if (is_any_row(what)) {
+        OQ_TRY(oq_flips_expect_any(f, rows, n, e->a, &r, err));
+        *bound = oq_flips_any(oq_ratio_bound(&r));
+        return ONQ_OK;
+    }
+    OQ_TRY(oq_flips_expect(f, rows, n, e->a, &r, err));
+    *bound = oq_ratio_bound(&r);
     if (what == ANSWER_ROWS)
-        e->out->expected = percent_kept(out->value);
-    return ONQ_OK;
-}
-
-/* The same for sequences: every error against every margin. */
-static onq_code predict_sequences(ending *e, const oq_flips *f, const oq_ratio *counted, double of,
-                                  oq_ratio *out, onq_error *err) {
-    double *chance = OQ_NEW_ARRAY(e->a, double, f->n), *hit = OQ_NEW_ARRAY(e->a, double, f->n);
-    OQ_TRY_ALLOC(chance != NULL && hit != NULL, err);
-    OQ_TRY(oq_flips_chances(f, e->a, chance, err));
-    OQ_TRY(oq_flips_hits(f, e->a, hit, err));
-    sum_chances(e, chance);
-    *out = ratio_of(e);
-    sum_chances(e, hit);
-    out->error = hypot(out->error, ratio_of(e).error);
-    const double each = of > 0 ? (double)f->n / of : 1; /* rows */
-    out->value = fmax(out->value, counted->value) + each * oq_flips_unseen(f);
+        e->out->expected = percent_kept(r.value);
     return ONQ_OK;
 }
 
@@ -601,8 +634,7 @@ static onq_code predict_sequences(ending *e, const oq_flips *f, const oq_ratio *
  * holds by itself. */
 static onq_code end_answers(ending *e, const oq_flips *f, answers what, oq_figure *out,
                             onq_error *err) {
-    double of = 0;
-    oq_ratio predicted;
+    double of = 0, predicted = 1;
     for (size_t i = 0; i < e->s->all.n; i++)
         of += e->losses[i].of;
     const oq_ratio counted = ratio_of(e);
@@ -613,18 +645,37 @@ static onq_code end_answers(ending *e, const oq_flips *f, answers what, oq_figur
     if (f->n == 0)
         return ONQ_OK;
     OQ_TRY(find_clear(e, f, what, out, err));
-    OQ_TRY(what == ANSWER_SEQUENCES ? predict_sequences(e, f, &counted, of, &predicted, err)
-                                    : predict_rows(e, f, what, &predicted, err));
-    out->bound = fmax(out->bound, percent_kept(oq_ratio_bound(&predicted)));
+    OQ_TRY(predict(e, f, what, &predicted, err));
+    out->bound = fmax(out->bound, percent_kept(predicted));
     return ONQ_OK;
 }
 
 static onq_code end_agreement(ending *e, bool sequences, onq_error *err) {
-    const oq_flips f = {e->s->margins.v, e->s->errors.v, e->s->margins.n};
+    const oq_flips f = flips_of(e->s, ANSWER_ROWS);
     LOSSES(e, sequences ? v->broken : v->flips, sequences ? v->sequences : v->rows);
     return end_answers(
         e, &f, sequences ? ANSWER_SEQUENCES : ANSWER_ROWS,
         &e->out->figures[sequences ? OQ_METRIC_SAMPLE_AGREEMENT : OQ_METRIC_AGREEMENT], err);
+}
+
+/* Which class a row has that may have two without changing the text is most of the noise of all
+ * values, and says nothing: candidates are compared by the events that may change it. A margin is a
+ * difference of two values. */
+static onq_code judge_events(ending *e, const oq_flips *f, onq_error *err) {
+    const oq_score_sum *x = &e->s->sums[e->s->meaning->classes];
+    double power = 0;
+    OQ_TRY(oq_flips_power(f, e->a, &power, err));
+    if (x->raw.n > 0 && e->out->objective > -INFINITY)
+        e->out->objective = decibels(x->signal / (double)x->raw.n, power / 2);
+    return ONQ_OK;
+}
+
+static onq_code end_texts(ending *e, onq_error *err) {
+    const oq_flips f = flips_of(e->s, ANSWER_TEXTS);
+    if (f.n > 0)
+        OQ_TRY(judge_events(e, &f, err));
+    LOSSES(e, v->changed, v->texts);
+    return end_answers(e, &f, ANSWER_TEXTS, &e->out->figures[OQ_METRIC_TEXT_AGREEMENT], err);
 }
 
 static onq_code end_neighbours(ending *e, onq_error *err) {
@@ -695,6 +746,7 @@ static onq_code end_all(ending *e, onq_error *err) {
     OQ_TRY(count_close(e, err));
     OQ_TRY(end_agreement(e, false, err));
     OQ_TRY(end_agreement(e, true, err));
+    OQ_TRY(end_texts(e, err));
     OQ_TRY(end_neighbours(e, err));
     OQ_TRY(end_detections(e, err));
     end_others(e);

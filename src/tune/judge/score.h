@@ -5,7 +5,7 @@
  * Every metric has a figure, of the samples that judged, and a bound that other samples keep with
  * 95 % certainty (bound.h). Besides there is one figure to compare candidates by: `objective` is
  * signal to noise before a final Softmax or Sigmoid, whose saturated values hide most of the noise
- * and let a few undecided samples decide the rest.
+ * and let a few undecided samples decide the rest. Of texts it is the noise of what may change them.
  */
 #pragma once
 
@@ -16,6 +16,7 @@
 #include "tune/judge/detect.h"
 #include "tune/judge/meaning.h"
 #include "tune/judge/neighbours.h"
+#include "tune/judge/text.h"
 
 typedef struct oq_figure {
     double value; /* NaN: there is none */
@@ -67,6 +68,8 @@ typedef struct oq_sample_score {
     uint64_t sequences, broken; /* a sequence is broken when one of its rows has another class; the
                                  * steps of a model with states are one */
     uint64_t first_row;         /* in margins */
+    uint64_t texts, changed, first_text; /* first in the counts of text */
+    uint64_t events, first_event;        /* first in its margins */
     uint64_t embeddings, first_embedding;
     double mask_any, mask_apart;
     oq_detected detected;
@@ -84,8 +87,10 @@ typedef struct oq_scoring {
     OQ_VEC(oq_sample_score) all;
     OQ_VEC(float) margins; /* of float's classes, before the link */
     OQ_VEC(float) errors;  /* of the same rows: what the candidate takes away from them */
+    oq_text_events text;   /* where texts are asked for */
     oq_neighbours neighbours;
-    double close; /* margins below this are close calls, once oq_scoring_find_close found it */
+    /* Margins below this are close calls, of rows and of texts, once oq_scoring_find_close found it. */
+    double close, text_close;
 } oq_scoring;
 
 onq_code oq_scoring_init(oq_scoring *s, oq_arena *a, const oq_meaning *meaning, size_t n_outputs,
@@ -107,8 +112,9 @@ typedef struct oq_pair {
 onq_code oq_scoring_add(oq_scoring *s, const oq_pair *x, onq_error *err);
 /* From the margins of all that was added; ONQ_E_NOMEM. */
 onq_code oq_scoring_find_close(oq_scoring *s, onq_error *err);
-/* Rows with another class than float's, but for close calls (margins below `close`). */
-uint64_t oq_scoring_clear_flips(const oq_scoring *s, double close);
+/* Rows, sequences or texts that are not float's, as the metric counts them, but for close calls of all
+ * samples. 0 where they have no margins. */
+uint64_t oq_scoring_clear_changes(const oq_scoring *s, oq_metric m, const oq_scoring *whole);
 /* The figures of all that was added; ONQ_E_NOMEM. */
 onq_code oq_scoring_end(const oq_scoring *s, oq_score *out, onq_error *err);
 

@@ -283,26 +283,6 @@ static void ratios(void **state) {
     assert_true(isinf(oq_ratio_bound(&lost)));
 }
 
-/* Of sequences: every error against every margin; an error twice as large as any; a margin smaller
- * than any. */
-static void flips(void **state) {
-    const float margins[] = {1, 2, 4}, errors[] = {0.5F, 3, 0};
-    const oq_flips f = {margins, errors, 3};
-    double chance[3], hit[3];
-    bm b;
-    onq_error err = ONQ_ERROR_INIT;
-    (void)state;
-    bm_begin(&b, NULL, 13);
-    assert_ok(oq_flips_chances(&f, b.a, chance, &err), err);
-    assert_float_equal(chance[0], 2.0 / 4, 1e-12);
-    assert_float_equal(chance[2], 1.0 / 4, 1e-12); /* 6 is larger than 4 */
-    assert_ok(oq_flips_hits(&f, b.a, hit, &err), err);
-    assert_float_equal(hit[0], 0, 1e-12);
-    assert_float_equal(hit[1], 2.0 / 3, 1e-12);
-    assert_float_equal(oq_flips_unseen(&f), (0.5 + 1 + 0) / 3 / 4, 1e-12);
-    bm_end(&b);
-}
-
 #define ROWS 24
 
 /* One row a sample. */
@@ -312,7 +292,7 @@ static oq_ratio expect(bm *b, const float *margins, const float *errors, size_t 
     oq_ratio r;
     onq_error err = ONQ_ERROR_INIT;
     for (size_t i = 0; i < n; i++)
-        rows[i] = (oq_flip_rows){i, 1, (unsigned)(i % 2)};
+        rows[i] = (oq_flip_rows){i, 1, (unsigned)(i % 2), 1};
     assert_ok(oq_flips_expect(&f, rows, n, b->a, &r, &err), err);
     return r;
 }
@@ -398,14 +378,94 @@ static void promises_hold(void **state) {
     }
 }
 
+#define TEXTS 40
+#define EACH  30 /* rows of a text */
+
+static oq_ratio expect_texts(bm *b, const float *margins, const float *errors, size_t texts,
+                           size_t each) {
+    const oq_flips f = {margins, errors, texts * each};
+    oq_flip_rows rows[TEXTS];
+    oq_ratio r;
+    onq_error err = ONQ_ERROR_INIT;
+    for (size_t i = 0; i < texts; i++)
+        rows[i] = (oq_flip_rows){i * each, each, (unsigned)(i % 2), 1};
+    assert_ok(oq_flips_expect_any(&f, rows, texts, b->a, &r, &err), err);
+    return r;
+}
+
+/* Of 100 rows in ten texts 4 margins are spread and 9 have errors that count; rows with larger
+ * margins have none. Gains count as losses only if they are larger. A text cannot break twice. */
+static void any_row(void **state) {
+    float margins[100], errors[100];
+    bm b;
+    (void)state;
+    bm_begin(&b, NULL, 13);
+    for (size_t i = 0; i < 100; i++) {
+        margins[i] = 1 + (float)((i * 37) % 100); /* the fifth is 5 */
+        errors[i] = margins[i] <= 9 ? 0.05F : 50;
+    }
+    const double each = 0.05 / 5 * 4 / 100, last = 2 * each / 2 / 10;
+    const oq_ratio even = expect_texts(&b, margins, errors, 10, 10);
+    assert_true(fabs(even.value - (10 * each + last * 100 / 9)) < 1e-6);
+    assert_true(oq_ratio_bound(&even) > even.value * (1 + 1.8 * 0.25));
+    for (size_t i = 0; i < 100; i++)
+        errors[i] = margins[i] <= 9 && margins[i] > 1 ? -0.05F : 0.05F;
+    const oq_ratio gains = expect_texts(&b, margins, errors, 10, 10);
+    assert_true(fabs(gains.value - (10 * each / 2 + last * 100 / 9)) < 1e-6);
+    for (size_t i = 0; i < 100; i++)
+        errors[i] = INFINITY;
+    const oq_ratio all = expect_texts(&b, margins, errors, 10, 10);
+    assert_true(all.value >= 1 && all.value < 2 && oq_flips_any(all.value) < 1);
+    assert_float_equal(oq_flips_any(0), 0, 1e-12);
+    assert_true(fabs(oq_flips_any(0.02) - (1 - exp(-0.02))) < 1e-12);
+    assert_true(expect_texts(&b, margins, errors, 1, 1).n == 1);
+    bm_end(&b);
+}
+
+/* Texts of which some are hard: many small margins, and larger errors. */
+static size_t draw_text(uint64_t *seed, float *margins, float *errors) {
+    const bool hard = draw(seed) < 0.2;
+    size_t broken = 0;
+    for (size_t k = 0; k < EACH; k++) {
+        const double size = (hard ? 2 : 1) * 0.02;
+        margins[k] = (float)(draw(seed) < (hard ? 0.4 : 0.15) ? 4 * draw(seed) : 6);
+        errors[k] = (float)((draw(seed) < 0.5 ? -size : size) / pow(draw(seed), 0.4));
+        broken += errors[k] > margins[k];
+    }
+    return broken;
+}
+
+static void promises_of_texts_hold(void **state) {
+    uint64_t seed = 5;
+    size_t kept = 0, useful = 0, future = 0;
+    float margins[TEXTS * EACH], errors[TEXTS * EACH];
+    (void)state;
+    for (size_t i = 0; i < 20000; i++)
+        future += draw_text(&seed, margins, errors) > 0;
+    for (size_t i = 0; i < 400; i++) {
+        bm b;
+        bm_begin(&b, NULL, 13);
+        for (size_t k = 0; k < TEXTS; k++)
+            draw_text(&seed, &margins[k * EACH], &errors[k * EACH]);
+        const oq_ratio x = expect_texts(&b, margins, errors, TEXTS, EACH);
+        const double bound = oq_flips_any(oq_ratio_bound(&x));
+        kept += (double)future / 20000 <= bound + 0.005;
+        useful += bound < 2 * (double)future / 20000 + 0.01;
+        bm_end(&b);
+    }
+    assert_true(kept >= 380);
+    assert_true(useful >= 200);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(outputs),       cmocka_unit_test(default_targets),
         cmocka_unit_test(folds),         cmocka_unit_test(order_does_not_matter),
         cmocka_unit_test(one_sample),    cmocka_unit_test(equal_ones_stay_together),
         cmocka_unit_test(student),       cmocka_unit_test(ratios),
-        cmocka_unit_test(flips),         cmocka_unit_test(margins_are_spread),
-        cmocka_unit_test(promises_hold), cmocka_unit_test(errors_that_count),
+        cmocka_unit_test(margins_are_spread), cmocka_unit_test(promises_hold),
+        cmocka_unit_test(errors_that_count), cmocka_unit_test(any_row),
+        cmocka_unit_test(promises_of_texts_hold),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
