@@ -379,6 +379,11 @@ def test_auto_judges_whole_signals(made, tmp_path):
                tmp_path / "a.onnx").stdout
     assert "9 sequences in 2 parts: each judges what the others calibrated" in said
     assert "they have 81 steps; each candidate goes through them with its own states" in said
+    (tmp_path / "steps").mkdir()
+    for i, step in enumerate(steps[:9]):
+        np.savez(tmp_path / "steps" / f"{i}.npz", **step)
+    said = onq("auto", "-i", model, "--data", tmp_path / "steps", "--allow", "dynamic", "-o", tmp_path / "a.onnx").stdout
+    assert "each is one run of the model: errors that its states carry on to the next are not measured" in said
 
 
 def test_auto_follows_the_text_of_float(made, tmp_path):

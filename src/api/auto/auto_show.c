@@ -406,10 +406,14 @@ static void target_text(const oq_auto *a, oq_buf *b) {
     else
         oq_buf_addf(b, "%zu %s: one half judges what the other calibrated\n", a->choose.all.n,
                     word);
-    if (a->choose.steps.n > a->choose.all.n && a->choose.walker->roles.carry.n > 0)
+    const bool carries = a->choose.walker != NULL && a->choose.walker->roles.carry.n > 0;
+    if (carries && a->choose.steps.n > a->choose.all.n)
         oq_buf_addf(b,
                     "they have %zu steps; each candidate goes through them with its own states\n",
                     a->choose.steps.n);
+    else if (carries && !a->meaning.language.is)
+        oq_buf_adds(b, "each is one run of the model: errors that its states carry on to the next "
+                       "are not measured (give sequences: docs/guides/state.md)\n");
 }
 
 static void candidates_text(const oq_auto *a, oq_buf *b) {
