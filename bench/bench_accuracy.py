@@ -65,6 +65,8 @@ def same_samples(flt, other):
 
 
 def same_rows(flt, other):
+    if flt[0][0].shape[-1:] == (1,):  # one probability
+        return 100 * np.mean(np.concatenate([((t[0] > 0.5) == (o[0] > 0.5)).ravel() for t, o in zip(flt, other)]))
     return 100 * np.mean(np.concatenate([(t[0].argmax(-1) == o[0].argmax(-1)).ravel() for t, o in zip(flt, other)]))
 
 

@@ -113,6 +113,11 @@ CASES = {
     # windows of a spectrum: rows at the end that no window reaches, and a length that is not known
     "conv1d_windows": ([("Conv", "x w", "y", {"strides": [10]})], SOUND, {"w": f32(6, 1, 80)},
                        {"Transpose": 2, "Slice": 9, "Reshape": 1, "Concat": 1, "MatMul": 1}),
+    "conv1d_windows_apart": ([("Conv", "x w", "y", {"strides": [32]})], SOUND, {"w": f32(6, 1, 80)},  # blocks of 16
+                             {"Transpose": 2, "Slice": 6, "Reshape": 1, "Concat": 1, "MatMul": 1}),
+    "conv1d_windows_with_gaps": ([("Conv", "x w", "y", {"strides": [60]})], SOUND_ANY, {"w": f32(6, 1, 20)},
+                                 {"Transpose": 2, "Shape": 1, "Gather": 1, "Div": 1, "Mul": 1, "Slice": 2, "Reshape": 1,
+                                  "MatMul": 1}),
     "conv1d_windows_unknown": ([("Conv", "x w", "y", {"strides": [10], "pads": [4, 3]})], SOUND_ANY, {"w": f32(6, 1, 80)},
                                {"Transpose": 2, "Pad": 1, "Shape": 1, "Gather": 1, "Div": 1, "Mul": 1, "Slice": 9,
                                 "Reshape": 1, "Concat": 1, "MatMul": 1}),

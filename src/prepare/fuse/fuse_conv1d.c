@@ -5,11 +5,12 @@
  *     x [N, C, T]  ->  Transpose [N, T, C]  ->  Pad  ->  k Slices of T' rows  ->  Concat [N, T', kC]
  *                  ->  MatMul [kC, O]  ->  Add  ->  Transpose [N, O, T']
  *
- * With a stride that divides the kernel, T rows of C become T / stride rows of stride * C, without
- * those at the end that no window reaches, and kernel / stride slices are enough. A Conv of four
- * axes whose kernel is k x 1 or 1 x k is the same with one axis more.
+ * With a block that divides the kernel and the stride, T rows of C become T / block rows of
+ * block * C, without those at the end that no window reaches, and kernel / block slices are enough.
+ * A Conv of four axes whose kernel is k x 1 or 1 x k is the same with one axis more.
  */
 #include "prepare/fuse/fuse.h"
+#include "shape/dim/expr.h"
 
 #define MAX_SLICES  64
 #define BLOCK_NODES 6 /* that make blocks of a length that is not known */
@@ -77,10 +78,11 @@ static bool find_window(oq_fuse *f, oq_node *n, window *v) {
         !rest_is_plain(n, axis, count))
         return false;
     v->length = t > 0 && t < INT32_MAX ? t + v->begin + v->end : -1;
-    const bool blocks = v->length < 0 ? v->kernel - v->kernel / v->stride > BLOCK_NODES
+    const int64_t block = oq_gcd(v->kernel, v->stride);
+    const bool blocks = v->length < 0 ? v->kernel - v->kernel / block > BLOCK_NODES
                                       : v->length >= v->kernel;
-    if (v->stride > 1 && v->dilation == 1 && v->kernel % v->stride == 0 && v->rank == 3 && blocks)
-        v->block = v->stride;
+    if (v->dilation == 1 && v->rank == 3 && blocks)
+        v->block = block;
     return v->kernel / v->block <= MAX_SLICES && v->w->data_type.v == OQ_FLOAT;
 }
 
@@ -177,13 +179,13 @@ static onq_code add_slice(oq_fuse *f, const window *v, oq_str x, int64_t i, int6
     const int64_t left = (taps - 1 - i) * v->dilation, end = left == 0 ? INT64_MAX : -left;
     oq_str last;
     OQ_TRY(oq_fuse_add_ints(f, OQ_S("conv1d_slice"), &end, 1, &last, err));
-    return add_rows(f, v, x, i * v->dilation, last, v->block > 1 ? 1 : v->stride, out, err);
+    return add_rows(f, v, x, i * v->dilation, last, v->stride / v->block, out, err);
 }
 
 static onq_code add_columns(oq_fuse *f, const window *v, oq_str *x, onq_error *err) {
     const int64_t taps = v->kernel / v->block;
     oq_str parts[MAX_SLICES];
-    if (taps == 1 && (v->stride == 1 || v->block > 1))
+    if (taps == 1 && v->stride == v->block)
         return ONQ_OK;
     for (int64_t i = 0; i < taps; i++)
         OQ_TRY(add_slice(f, v, *x, i, taps, &parts[i], err));

@@ -7,7 +7,7 @@
  */
 #include "shape/dim/expr.h"
 
-static int64_t gcd(int64_t a, int64_t b) {
+int64_t oq_gcd(int64_t a, int64_t b) {
     while (b != 0) {
         const int64_t r = a % b;
         a = b;
@@ -100,7 +100,7 @@ static void cancel(oq_poly *rest, int64_t *d) {
     int64_t g = *d;
     for (size_t i = 0; i < rest->n; i++)
         if (rest->t[i].n > 0)
-            g = gcd(g, rest->t[i].coef);
+            g = oq_gcd(g, rest->t[i].coef);
     if (g <= 1)
         return;
     for (size_t i = 0; i < rest->n; i++)
@@ -146,7 +146,7 @@ static oq_sdim divide_by_number(oq_sdims *ds, oq_sdim a, int64_t d) {
 static void cancel_term(oq_poly *a, oq_term *b) {
     int64_t g = b->coef;
     for (size_t i = 0; i < a->n; i++)
-        g = gcd(g, a->t[i].coef);
+        g = oq_gcd(g, a->t[i].coef);
     oq_term common = {.coef = g > 0 ? g : 1};
     for (size_t k = 0; k < b->n; k++) {
         common.f[common.n++] = b->f[k];

@@ -64,3 +64,4 @@ const oq_atom *oq_sdim_atom(oq_sdim d);
 void oq_poly_bounds(const oq_poly *p, int64_t *least, int64_t *most);
 
 int64_t oq_floor_div(int64_t a, int64_t b); /* b > 0 */
+int64_t oq_gcd(int64_t a, int64_t b);       /* not negative; of 0 and 0 it is 0 */
