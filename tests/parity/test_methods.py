@@ -178,6 +178,63 @@ def test_conv_as_product(tmp_path):
     assert db > plain + 3 and ops["MatMulIntegerToFloat"] == 2
 
 
+def residual(folder):
+    """A residual branch of 1 x 1: float nodes read its last Conv, integers the first."""
+    w = {"w1": f32(24, 8, 1, 1), "w2": f32(24, 1, 3, 3), "w3": f32(8, 24, 1, 1), "b3": f32(8), "w4": f32(8, 8, 3, 3)}
+    make(folder / "m.onnx", [("Conv", "x w1", "a"), ("Relu", "a", "b"), ("Conv", "b w2", "c", {"group": 24, "pads": [1] * 4}),
+                             ("Relu", "c", "d"), ("Conv", "d w3 b3", "e"), ("Add", "e x", "f"),
+                             ("Conv", "f w4", "y", {"pads": [1] * 4})], ["n", 8, 14, 14], w)
+    x = rng.standard_normal((8, 1, 8, 14, 14)).astype(F) * np.exp(f32(8, 1, 1))
+    np.savez(folder / "d.npz", x=x)
+    return x
+
+
+@pytest.mark.parametrize("words", [[], ["--bias_correction"], ["--learned_rounding", "--bias_correction"]], ids=" ".join)
+def test_conv_of_one_element_as_product(tmp_path, words):
+    """Its result is float where float nodes read it: the noise of its rounding is gone, and integers are multiplied."""
+    x = residual(tmp_path)
+    static(tmp_path, "plain.onnx", "--op_set", "noout", *words)
+    said = static(tmp_path, "floats.onnx", "--op_set", "noout", "--pointwise_matmul", "-v", *words)
+    assert "1 Conv were written as MatMul" in said.stderr
+    plain, before = measure(tmp_path, "plain.onnx", x)
+    floats, after = measure(tmp_path, "floats.onnx", x)
+    assert floats > plain + 0.5
+    assert before["QLinearConv"] == 4 and after["QLinearConv"] == 3
+    assert after["MatMulIntegerToFloat"] == 1 and after["MatMul"] == after["Conv"] == 0
+    names = [n.name for n in onnx.load(tmp_path / "floats.onnx").graph.node if n.op_type == "MatMul"]
+    assert names == ["e_node"]
+    static(tmp_path, "one.onnx", "--op_set", "noout", "--pointwise_matmul", "--threads", "1", *words)
+    assert (tmp_path / "floats.onnx").read_bytes() == (tmp_path / "one.onnx").read_bytes()
+
+
+def test_conv_of_one_element_that_stays(tmp_path):
+    """Where integers read its result it is as fast as it was, and the file is the same."""
+    residual(tmp_path)
+    static(tmp_path, "plain.onnx")
+    said = static(tmp_path, "same.onnx", "--pointwise_matmul").stderr
+    assert "--pointwise_matmul changed nothing" in said
+    assert (tmp_path / "plain.onnx").read_bytes() == (tmp_path / "same.onnx").read_bytes()
+    said = static(tmp_path, "no.onnx", "--pointwise_matmul", "--quant_format", "qoperator", status=2).stderr
+    assert "--pointwise_matmul is for --quant_format qdq" in said
+
+
+def test_conv_of_one_element_with_channel_ranges(tmp_path):
+    """A result that stays float needs no ranges for its channels."""
+    x = residual(tmp_path)
+    static(tmp_path, "both.onnx", "--op_set", "noout", "--channel_ranges", "both")
+    static(tmp_path, "floats.onnx", "--op_set", "noout", "--channel_ranges", "both", "--pointwise_matmul")
+    both, _ = measure(tmp_path, "both.onnx", x)
+    floats, ops = measure(tmp_path, "floats.onnx", x)
+    assert floats > both - 0.5 and ops["MatMulIntegerToFloat"] == 1
+
+
+def test_conv_of_one_element_follows_from_a_plan(tmp_path):
+    residual(tmp_path)
+    static(tmp_path, "a.onnx", "--op_set", "noout", "--pointwise_matmul", "--plan", tmp_path / "plan.json")
+    onq("static", "-i", tmp_path / "m.onnx", "-o", tmp_path / "b.onnx", "--from_plan", tmp_path / "plan.json", status=0)
+    assert (tmp_path / "a.onnx").read_bytes() == (tmp_path / "b.onnx").read_bytes()
+
+
 def test_plan(attention):
     """Double activations follow from a plan; what needs samples is refused."""
     folder, _ = attention

@@ -16,6 +16,7 @@
 #include "onnx/codec/schema.h"
 #include "quantize/choose/masks.h"
 #include "quantize/choose/reach.h"
+#include "quantize/ort/pointwise.h"
 #include "quantize/qdq/qdq.h"
 #include "quantize/qoperator/qoperator.h"
 #include "quantize/rules.h"
@@ -114,6 +115,10 @@ static const onq_option_info quantize_rows[] = {
     OQ_FLAG("double_activations", 0, "",
             "MatMul: quantize the rounding error of the input as well and multiply both parts "
             "with the weight. Two integer products are then as accurate as 16-bit activations."),
+    OQ_FLAG("pointwise_matmul", 0, "",
+            "Write each Conv with a kernel of one element whose result nodes that stay float read "
+            "as MatMul: the runtime then multiplies integers into floats there and need not round "
+            "the result to 8 bits. Use it with --op_set linear, noout or pays."),
     OQ_PATH("node_methods", 0, "", "FILE",
             "JSON file that gives single nodes a method by name: float, plain, in, out, both "
             "(--channel_ranges), outliers, outliers:N (--outlier_channels) or double "
@@ -143,6 +148,19 @@ static const onq_option_info calibrate_rows[] = {
 };
 static const oq_opt_group calibrate_group = OQ_GROUP("Calibration", calibrate_rows);
 
+static onq_code write_products(oq_static *s, onq_error *err) {
+    size_t n = 0;
+    OQ_TRY(oq_pointwise_apply(s->q.model, &s->q.run.pointwise, &n, err));
+    if (n > 0)
+        oq_info(s->q.job->env, "%zu Conv were written as MatMul, for their results stay float", n);
+    else if (oq_opt_flag(s->q.job->opts, "pointwise_matmul"))
+        oq_warn(s->q.job->env,
+                "--pointwise_matmul changed nothing: no node that stays float reads the result of "
+                "a quantized Conv with a kernel of one element (--op_set linear, noout and pays "
+                "leave arithmetic float)");
+    return ONQ_OK;
+}
+
 static onq_code quantize(void *ctx, onq_error *err) {
     oq_static *s = ctx;
     OQ_TRY(oq_quant_see_types(&s->q, err));
@@ -166,7 +184,9 @@ static onq_code quantize(void *ctx, onq_error *err) {
                              .plan = &s->q.plan,
                              .decide_only = qdq.decide_only};
     OQ_TRY(s->format == OQ_FORMAT_QDQ ? oq_qdq_run(&qdq, err) : oq_qo_run(&qoper, err));
-    return flt != NULL ? oq_quant_refine(&s->q, flt, err) : ONQ_OK;
+    if (flt != NULL)
+        OQ_TRY(oq_quant_refine(&s->q, flt, err));
+    return qdq.decide_only ? ONQ_OK : write_products(s, err);
 }
 
 static onq_code find_extremes(void *ctx, oq_graph *g, onq_error *err) {

@@ -6,11 +6,12 @@
 #include "api/samples.h"
 #include "onnx/operators.h"
 #include "prepare/channels/channels.h"
+#include "quantize/ort/pointwise.h"
 
 /* What the general options say. */
 typedef struct general {
     oq_method conv; /* of --channel_ranges */
-    bool equalize, twice;
+    bool equalize, twice, pointwise;
     uint32_t outliers;
 } general;
 
@@ -18,6 +19,7 @@ static general general_of(const onq_options *o) {
     return (general){.conv = OQ_CHOSEN(o, "channel_ranges", oq_method, OQ_CHANNEL_RANGES),
                      .equalize = oq_opt_flag(o, "equalize"),
                      .twice = oq_opt_flag(o, "double_activations"),
+                     .pointwise = oq_opt_flag(o, "pointwise_matmul"),
                      .outliers = (uint32_t)oq_opt_int(o, "outlier_channels")};
 }
 
@@ -33,7 +35,7 @@ static const char *needs_samples(const oq_quant *q, const general *g) {
 }
 
 static bool wants_any(const oq_quant *q, const general *g) {
-    bool any = g->twice || needs_samples(q, g) != NULL;
+    bool any = g->twice || g->pointwise || needs_samples(q, g) != NULL;
     for (size_t i = 0; i < q->config.methods.all.n; i++)
         any |= q->config.methods.all.v[i].method == OQ_METHOD_DOUBLE;
     return any;
@@ -48,7 +50,9 @@ onq_code oq_quant_methods_check(const oq_quant *q, bool pairs, bool arithmetic, 
         return ONQ_OK;
     if (!pairs)
         return oq_fail(err, ONQ_E_OPTION, "%s is for --quant_format qdq",
-                       changes != NULL ? changes : "--double_activations");
+                       changes != NULL ? changes
+                       : g.pointwise   ? "--pointwise_matmul"
+                                       : "--double_activations");
     if (g.outliers > 0 && g.twice)
         return oq_fail(err, ONQ_E_OPTION,
                        "--outlier_channels and --double_activations cannot be used together "
@@ -122,6 +126,33 @@ static onq_code note_double(work *w, const oq_node *n, onq_error *err) {
     return ONQ_OK;
 }
 
+/* ---- results that float nodes read ---- */
+
+static bool is_left_float(work *w, const oq_index *ix, const oq_use *use) {
+    const oq_node *reader = ix->graph->node.v[use->node];
+    return use->slot == OQ_SLOT_INNER || oq_qrun_skip(&w->q->run, reader, w->q->modes) != NULL;
+}
+
+static bool is_read_in_float(work *w, const oq_index *ix, oq_str name) {
+    const oq_value *v = oq_index_find(ix, name);
+    bool is = v != NULL && v->is_output;
+    for (size_t i = 0; v != NULL && i < v->uses.n; i++)
+        is = is || is_left_float(w, ix, &v->uses.v[i]);
+    return is;
+}
+
+/* A Conv whose result can be float as the runtime computes it, and is of use so. */
+static onq_code note_pointwise(work *w, const oq_index *ix, const oq_node *n, bool *is,
+                               onq_error *err) {
+    oq_qrun *r = &w->q->run;
+    *is = w->general.pointwise && oq_is_pointwise(n, oq_index_init(ix, oq_node_input(n, 1))) &&
+          is_read_in_float(w, ix, n->output.v[0]);
+    if (*is && (!oq_map_put(&r->pointwise, n->output.v[0], 0) ||
+                !oq_map_put(&r->float_outputs, n->output.v[0], 0)))
+        return oq_fail_nomem(err);
+    return ONQ_OK;
+}
+
 static onq_code choose(work *w, const oq_index *ix, oq_node *n, onq_error *err) {
     const oq_product product = oq_op_traits_of(n->op_type)->product;
     const bool named = oq_node_methods_find(&w->q->config.methods, n) != NULL;
@@ -139,13 +170,15 @@ static onq_code choose(work *w, const oq_index *ix, oq_node *n, onq_error *err) 
         return ONQ_OK;
     if (m.method == OQ_METHOD_DOUBLE)
         return note_double(w, n, err);
-    if (!oq_method_needs_samples(m.method))
+    bool is_float = false;
+    OQ_TRY(note_pointwise(w, ix, n, &is_float, err));
+    const oq_channel_choice choice = {
+        .node = n,
+        .in = m.method == OQ_METHOD_IN || m.method == OQ_METHOD_BOTH,
+        .out = !is_float && (m.method == OQ_METHOD_OUT || m.method == OQ_METHOD_BOTH),
+        .outliers = m.channels};
+    if (!oq_method_needs_samples(m.method) || (is_float && m.method == OQ_METHOD_OUT))
         return ONQ_OK;
-    const oq_channel_choice choice = {.node = n,
-                                      .in = m.method == OQ_METHOD_IN || m.method == OQ_METHOD_BOTH,
-                                      .out =
-                                          m.method == OQ_METHOD_OUT || m.method == OQ_METHOD_BOTH,
-                                      .outliers = m.channels};
     return OQ_PUSH(&w->q->job->arena, &w->choices, choice) ? ONQ_OK : oq_fail_nomem(err);
 }
 

@@ -11,6 +11,7 @@ void oq_qrun_init(oq_qrun *r, oq_qconfig *config) {
     oq_map_init(&r->added, config->arena);
     oq_map_init(&r->float_outputs, config->arena);
     oq_map_init(&r->doubled, config->arena);
+    oq_map_init(&r->pointwise, config->arena);
     oq_map_init(&r->unsound, config->arena);
 }
 

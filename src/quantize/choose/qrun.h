@@ -30,6 +30,7 @@ typedef struct oq_qrun {
     oq_map added;         /* nodes that a method put in; they stay float */
     oq_map float_outputs; /* nodes whose outputs are not quantized */
     oq_map doubled;       /* MatMul nodes with double activations */
+    oq_map pointwise;     /* Conv nodes that become MatMul (quantize/ort/pointwise.h) */
     oq_map unsound;       /* nodes that a look at the result found to be at fault */
 } oq_qrun;
 
