@@ -358,10 +358,12 @@ static onq_code check_classes(oq_auto *a, oq_metric metric, onq_error *err) {
     return ONQ_OK;
 }
 
-/* Outputs that are boxes with scores, where a target needs to know of them; or one probability. */
+/* Outputs that are boxes with scores, where a target needs to know of them; numbers that are no
+ * classes; or one probability. */
 static onq_code look_at_outputs(oq_auto *a, onq_error *err) {
     const oq_trials *set = &a->choose;
-    bool boxes = a->tune.targets.n == 0;
+    const bool by_default = a->tune.targets.n == 0;
+    bool boxes = by_default;
     for (size_t i = 0; i < a->tune.targets.n; i++)
         boxes |= a->tune.targets.v[i].metric == OQ_METRIC_DETECTIONS;
     if (a->meaning.language.is || a->meaning.n != set->n_outputs)
@@ -373,6 +375,9 @@ static onq_code look_at_outputs(oq_auto *a, onq_error *err) {
     if (boxes)
         OQ_TRY(oq_detector_find(&a->job->arena, outputs, set->steps.n, &a->meaning,
                                 &a->meaning.detector, err));
+    /* Labels say that there are classes. */
+    if (by_default && !oq_opt_is_set(a->job->opts, "labels"))
+        OQ_TRY(oq_meaning_look(&a->meaning, outputs, set->steps.n, &a->job->arena, err));
     oq_meaning_decide(&a->meaning, outputs, set->steps.n);
     return ONQ_OK;
 }

@@ -46,7 +46,8 @@ double oq_link_before(oq_link link, double v, double least);
 #define OQ_LEAST_SCORE 1e-7
 
 typedef struct oq_meaning {
-    const oq_link *links; /* of the outputs, in their order */
+    const oq_link *links;    /* of the outputs, in their order */
+    const char *const *whys; /* each may hold scores of classes, for people; NULL: it does not */
     size_t n;
     size_t classes;     /* the first output that holds scores of classes; n: none does */
     const char *why;    /* it does, for people; NULL: none does */
@@ -57,6 +58,7 @@ typedef struct oq_meaning {
     bool decision;      /* `classes` is it, and a row of it is one number: which side of one half it
                          * is on */
     bool both_sides;    /* float's numbers are: a tenth of them on each, at least */
+    const char *numbers; /* why an output of a linear operator holds no classes; NULL: none */
     const bool *states; /* outputs that go back into the model, which are no answers */
     oq_language language;
     const struct oq_detector *detector; /* detect.h; NULL: it detects nothing */
@@ -72,9 +74,15 @@ typedef struct oq_meaning {
 onq_code oq_meaning_find(oq_model *m, const oq_roles *roles, oq_arena *a, oq_meaning *out,
                          onq_error *err);
 
+/* A linear operator gives scores of classes, but also coordinates and grades. Looks at float's
+ * outputs of all samples, and takes numbers of the second kind for no classes. */
+onq_code oq_meaning_look(oq_meaning *m, const oq_datum *const *samples, size_t n_samples, oq_arena *a,
+                         onq_error *err);
+
 bool oq_meaning_is_state(const oq_meaning *m, size_t output);
 /* Looks at float's outputs of all samples: an output of one probability is a decision, and the rows
- * of it are the ones that count. Where the model has classes or boxes, nothing changes. */
+ * of it are the ones that count. Where the model has classes, boxes or any other output that is no
+ * probability and no state, nothing changes. */
 void oq_meaning_decide(oq_meaning *m, const oq_datum *const *samples, size_t n_samples);
 
 /* The target that is taken where none is given, from the outputs of one sample, and why. */

@@ -127,6 +127,80 @@ static void default_targets(void **state) {
     assert_int_equal(oq_meaning_target(&speaks, &logits, 1, 1).metric, OQ_METRIC_KL);
 }
 
+enum { LOOKED = 12, WIDE = 6 };
+
+/* What a linear operator gives: scores of classes, coordinates of a shape that moves a little, grades
+ * between 1 and 5, or words of a sentence that are nearly all of the first class. */
+static float linear_value(size_t kind, size_t sample, size_t column) {
+    const float wave = (float)((sample * 7 + column * 5) % 11) - 5;
+    return kind == 0   ? wave
+           : kind == 1 ? 40 * (float)column - 30 + wave
+           : kind == 2 ? 3 + wave / 4
+                       : (column == 0 ? 30.0F : -6.0F) + wave;
+}
+
+/* Coordinates and grades come from a linear operator as well, but are no classes. An output after a
+ * Softmax is taken then, and another linear one is not. */
+static void numbers_are_no_classes(void **state) {
+    static const struct {
+        size_t kind, n, rank;
+        bool softmax; /* the second output comes after one */
+        oq_metric metric;
+        size_t classes;
+        const char *why;
+    } cases[] = {
+        {0, LOOKED, 2, false, OQ_METRIC_AGREEMENT, 0, "as scores of classes do"},
+        {1, LOOKED, 2, false, OQ_METRIC_SQNR, 2, "as in coordinates"},
+        {2, LOOKED, 2, false, OQ_METRIC_SQNR, 2, "one sign"},
+        {1, LOOKED, 2, true, OQ_METRIC_AGREEMENT, 1, "Softmax"},
+        {1, 7, 2, false, OQ_METRIC_AGREEMENT, 0, "as scores of classes do"},
+        {3, LOOKED, 3, false, OQ_METRIC_SAMPLE_AGREEMENT, 0, "as scores of classes do"},
+        {2, LOOKED, 3, false, OQ_METRIC_SQNR, 2, "one sign"},
+    };
+    (void)state;
+    for (size_t k = 0; k < OQ_COUNT(cases); k++) {
+        const bool sequence = cases[k].rank == 3;
+        const int64_t dims[3] = {1, sequence ? 2 : WIDE, WIDE};
+        float values[LOOKED][2 * WIDE];
+        oq_datum out[LOOKED][2];
+        const oq_datum *samples[LOOKED];
+        oq_meaning m;
+        bm b;
+        onq_error err = ONQ_ERROR_INIT;
+        const float zeros[WIDE * WIDE] = {0};
+        bm_begin(&b, NULL, 13);
+        bm_input(&b, "x", OQ_FLOAT, "1,6");
+        bm_f32(&b, "w", "6,6", zeros);
+        bm_node(&b, "MatMul", "", "x w", "y", "");
+        bm_node(&b, "MatMul", "", "y w", "logits", "");
+        bm_node(&b, cases[k].softmax ? "Softmax" : "Identity", "", "logits", "z", "");
+        bm_output(&b, "y", OQ_FLOAT, "1,6");
+        bm_output(&b, "z", OQ_FLOAT, "1,6");
+        assert_ok(oq_meaning_find(b.m, NULL, b.a, &m, &err), err);
+        assert_int_equal(m.classes, 0);
+        for (size_t i = 0; i < LOOKED; i++) {
+            for (size_t c = 0; c < 2 * WIDE; c++)
+                values[i][c] = linear_value(cases[k].kind, i + c / WIDE, c % WIDE);
+            out[i][0] = out[i][1] = (oq_datum){
+                .kind = OQ_DATUM_TENSOR,
+                .dtype = OQ_FLOAT,
+                .rank = cases[k].rank,
+                .dims = dims,
+                .count = sequence ? 2 * WIDE : WIDE,
+                .data = values[i],
+                .size_bytes = sizeof values[i],
+            };
+            samples[i] = out[i];
+        }
+        assert_ok(oq_meaning_look(&m, samples, cases[k].n, b.a, &err), err);
+        assert_int_equal(m.classes, cases[k].classes);
+        const oq_default_target t = oq_meaning_target(&m, out[0], 2, 1);
+        assert_int_equal(t.metric, cases[k].metric);
+        assert_non_null(strstr(t.why, cases[k].why));
+        bm_end(&b);
+    }
+}
+
 /* ---- dividing ---- */
 
 #define SAMPLES 16
@@ -460,6 +534,7 @@ static void promises_of_texts_hold(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(outputs),       cmocka_unit_test(default_targets),
+        cmocka_unit_test(numbers_are_no_classes),
         cmocka_unit_test(folds),         cmocka_unit_test(order_does_not_matter),
         cmocka_unit_test(one_sample),    cmocka_unit_test(equal_ones_stay_together),
         cmocka_unit_test(student),       cmocka_unit_test(ratios),
