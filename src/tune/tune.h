@@ -58,8 +58,8 @@ typedef struct oq_tune {
     bool takes_nearest; /* what does not reach the targets may be taken, too */
     bool allow_static, allow_dynamic, allow_qoperator, allow_float16, allow_nbits;
     size_t max_float_units; /* SIZE_MAX: any number */
-    bool inner;             /* the model has If, Loop or Scan */
-    bool has_lstm;
+    bool inner;             /* the bodies of If, Loop or Scan have products */
+    bool has_lstm, inner_lstm; /* somewhere; in such a body */
     bool language;          /* a language model: weights alone come first */
     oq_model *model;        /* as it was given */
     const char *float_path; /* its file */

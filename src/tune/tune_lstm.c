@@ -19,7 +19,7 @@ static onq_code quantize_lstm(oq_tune *t, const oq_candidate *from, oq_candidate
     OQ_TRY_ALLOC(label.p != NULL, err);
     OQ_TRY(oq_recipe_add(&r, t->arena, "per_channel", NULL, err));
     OQ_TRY(oq_recipe_add(&r, t->arena, "op_types_to_quantize", "LSTM", err));
-    if (t->inner)
+    if (t->inner_lstm)
         OQ_TRY(oq_recipe_add(&r, t->arena, "enable_subgraph", NULL, err));
     OQ_TRY(oq_tune_try(t, &r, label.p, out, err));
     return oq_tune_time(t, err);

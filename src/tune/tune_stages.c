@@ -28,9 +28,9 @@ static const struct {
 
 /* With the graphs inside of If, Loop and Scan quantized too, and without. */
 static onq_code try_op_set(oq_tune *t, const char *label, const char *op_set, onq_error *err) {
+    oq_candidate *v[2] = {NULL, NULL};
     for (int inner = 0; inner <= (t->inner ? 1 : 0); inner++) {
         oq_recipe r;
-        oq_candidate *c = NULL;
         OQ_TRY(oq_tune_static(t, &r, err));
         if (op_set != NULL)
             OQ_TRY(oq_recipe_add(&r, t->arena, "op_set", op_set, err));
@@ -41,8 +41,12 @@ static onq_code try_op_set(oq_tune *t, const char *label, const char *op_set, on
                                               ? ", Conv over one axis as MatMul"
                                               : "");
         OQ_TRY_ALLOC(text.p != NULL, err);
-        OQ_TRY(oq_tune_try(t, &r, text.p, &c, err));
+        OQ_TRY(oq_tune_try(t, &r, text.p, &v[inner], err));
     }
+    /* The same model twice: nothing in there can be quantized. */
+    if (v[0] != NULL && v[1] != NULL && v[0]->size == v[1]->size &&
+        v[0]->score.objective == v[1]->score.objective)
+        t->inner = false;
     return ONQ_OK;
 }
 
@@ -131,7 +135,7 @@ static onq_code try_dynamic(oq_tune *t, onq_error *err) {
      * float ones. */
     if (!t->allow_dynamic || (t->mostly_conv && t->allow_static))
         return ONQ_OK;
-    for (int inner = 0; inner <= (t->inner ? 1 : 0); inner++) {
+    for (int inner = 0; inner <= (t->inner || t->inner_lstm ? 1 : 0); inner++) {
         oq_candidate *c = NULL;
         oq_recipe r = {.command = "dynamic", .after = t->base};
         OQ_TRY(oq_recipe_add(&r, t->arena, "per_channel", NULL, err));

@@ -58,6 +58,30 @@ def noise_of(flt, made):
     return 10 * np.log10(np.square(flt).sum() / np.square(flt - made).sum())
 
 
+def with_branch(path, inside):
+    """A product, and an If of which a branch has another one, or only moves values as exporters write it."""
+    rng = np.random.default_rng(4)
+    w = [numpy_helper.from_array(rng.standard_normal((64, 64)).astype(np.float32), k) for k in "wv"]
+    then = [helper.make_node("MatMul", ["a", "v"], ["t"])] if inside else [helper.make_node("Identity", ["a"], ["t"])]
+    out = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    branches = {"then_branch": helper.make_graph(then, "t", [], [helper.make_tensor_value_info("t", TensorProto.FLOAT, None)]),
+                "else_branch": helper.make_graph([helper.make_node("Neg", ["a"], ["e"])], "e", [],
+                                                 [helper.make_tensor_value_info("e", TensorProto.FLOAT, None)])}
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["a"]), helper.make_node("ReduceMax", ["x"], ["m"], keepdims=0),
+             helper.make_node("Greater", ["m", "zero"], ["c"]), helper.make_node("If", ["c"], ["y"], **branches)]
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 64])], [out],
+                              [*w, numpy_helper.from_array(np.float32(0), "zero")])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), str(path))
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_inner_graphs_have_a_turn_where_they_have_products(tmp_path, inside):
+    with_branch(tmp_path / "m.onnx", inside)
+    np.savez(tmp_path / "x.npz", x=np.random.default_rng(5).standard_normal((12, 4, 64)).astype(np.float32))
+    j = auto(tmp_path, "--target", "sqnr=20", "--json")
+    assert any("inner graphs" in c["label"] for c in j["candidates"]) == inside
+
+
 def test_its_figures_hold_on_samples_that_nobody_saw(world):
     """The bound is below what other samples show, for the model that is written and the metric that was asked for."""
     folder, _ = world

@@ -605,12 +605,18 @@ static onq_code open_state(oq_auto *a, onq_error *err) {
     return rc;
 }
 
-static onq_code see_inner(void *ctx, oq_graph *g, onq_error *err) {
+/* Bodies that only move values, as exporters write them around a Squeeze, have nothing to quantize. */
+static onq_code see_graph(void *ctx, oq_graph *g, onq_error *err) {
     oq_auto *a = ctx;
+    const bool inner = g != a->model->proto->graph;
     (void)err;
-    a->tune.inner |= g != a->model->proto->graph;
-    for (size_t i = 0; i < g->node.n; i++)
-        a->tune.has_lstm |= oq_node_is(g->node.v[i], "LSTM");
+    for (size_t i = 0; i < g->node.n; i++) {
+        const oq_node *n = g->node.v[i];
+        const bool lstm = oq_node_is(n, "LSTM");
+        a->tune.has_lstm |= lstm;
+        a->tune.inner_lstm |= lstm && inner;
+        a->tune.inner |= inner && oq_op_traits_of(n->op_type)->product != OQ_NO_PRODUCT;
+    }
     return ONQ_OK;
 }
 
@@ -649,7 +655,7 @@ static onq_code run_steps(oq_auto *a, onq_error *err) {
     OQ_TRY(oq_model_check(a->model, err));
     OQ_TRY(check_float(a, err));
     OQ_TRY(oq_model_size(a->model, &t->float_size, err));
-    OQ_TRY(oq_walk_graphs(a->model->proto->graph, see_inner, a, err));
+    OQ_TRY(oq_walk_graphs(a->model->proto->graph, see_graph, a, err));
     OQ_TRY(open_samples(a, err));
     OQ_TRY(set_targets(a, err));
     OQ_TRY(oq_temp_make(&a->job->arena, &a->folder, err));
