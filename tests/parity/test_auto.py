@@ -309,7 +309,7 @@ def test_it_goes_on_where_it_stopped(world):
         assert json.loads((folder / "state.json").read_text())["rows"] == rows
     # Whatever changes the figures of a candidate makes it another search.
     np.save(folder / "labels.npy", outputs(folder / "m.onnx", x)[0].argmax(-1).reshape(-1))
-    for other in (["--target", "sqnr=9"], ["--max_float_units", 1], ["--labels", folder / "labels.npy"], ["--for_runtime", "1.20"]):
+    for other in (["--target", "cosine=0.5"], ["--max_float_units", 1], ["--labels", folder / "labels.npy"], ["--for_runtime", "1.20"]):
         assert "another search" in auto(folder, "--resume", folder / "state.json", *other, status=1, out="none.onnx").stderr, other
     np.savez(folder / "x.npz", x=np.concatenate([x[:39], x[:1]]))
     assert "another search" in auto(folder, "--resume", folder / "state.json", status=1, out="none.onnx").stderr
