@@ -171,6 +171,23 @@ def test_learned_rounding_of_products(tmp_path, words):
     assert "dB after" in text and (after > before or "qint16" in words)
 
 
+def test_learned_rounding_of_few_rows(tmp_path):
+    """With fewer rows than inputs, of very different sizes, it helps on others too. In the order of the weight it gains .1 dB."""
+    gained = []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        size, mix = np.exp(np.linspace(-2, 2, 96)), rng.normal(size=(24, 96))
+        m = model([helper.make_node("MatMul", ["x", "w"], ["y"], "m")], [array("w", rng.normal(size=(96, 24)))], (8, 96), (8, 24))
+        samples, others = ([{"x": ((rng.normal(size=(8, 24)) @ mix + rng.normal(size=(8, 96))) * size).astype(np.float32)}
+                            for _ in range(n)] for n in (6, 50))
+        words = ("--per_channel", "--double_activations")
+        plain, _ = make(tmp_path, m, samples, *words)
+        before = nearness(tmp_path, plain, others)
+        learned, _ = make(tmp_path, m, samples, *words, "--learned_rounding")
+        gained.append(nearness(tmp_path, learned, others) - before)
+    assert np.mean(gained) > 0.25, gained
+
+
 @pytest.mark.parametrize("bias", [False, True], ids=["rounding", "with bias"])
 def test_double_activations_are_one_layer(tmp_path, bias):
     """Both products have one weight, and what is learned is learned from what they see together."""

@@ -8,7 +8,9 @@
 
 /* Coarse weights, of few bits or with one scale for all channels, are rounded towards those that
  * fit the quantized inputs best (solve.h); with a ridge of 0.05 they learned the samples by heart.
- * For 8 bits per channel that loses one or two dB and takes twice the time. */
+ * For 8 bits per channel that loses one or two dB and takes twice the time. There the inputs that are
+ * largest are rounded first, so that the others can make up for them: in the order of the weight, few
+ * samples made the outputs worse than they were. */
 #define FEW_BITS      8 /* fewer */
 #define RIDGE         0.3
 #define COARSE_DAMP   0.01
@@ -186,6 +188,7 @@ static onq_code round_group(oq_learn *n, group *g, size_t at, const float *weigh
                         .alloc = n->how->alloc,
                         .grid = grid,
                         .damp = n->aims ? COARSE_DAMP : DAMP,
+                        .act_order = !n->aims,
                         .sweeps = n->aims ? COARSE_SWEEPS : 0,
                         .out = g->out};
     OQ_TRY(oq_round(&job, err));
