@@ -10,7 +10,7 @@ the multiply-accumulates in integers that the model has. All figures but those o
 samples that neither calibrated nor went to debug.
 
 SETS
-  first   33 made models. The thresholds of src/api/debug/causes.c were chosen with it in sight: it shows that nothing
+  first   33 made models. The thresholds of src/api/causes/causes.c were chosen with it in sight: it shows that nothing
           got worse, and is no estimate for other models.
   second  45 made models of other families, with other troubles, strengths and seeds, written before debug had seen one
           of them. The first run had the right cause in 39, and gained enough in 35. Debug was then mended with this

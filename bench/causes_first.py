@@ -1,4 +1,4 @@
-"""The first set of bench_causes.py: the thresholds of src/api/debug/causes.c were chosen with these cases in sight."""
+"""The first set of bench_causes.py: the thresholds of src/api/causes/causes.c were chosen with these cases in sight."""
 import math
 import os
 

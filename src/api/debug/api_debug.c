@@ -2,10 +2,10 @@
  * api_debug.c — `onq debug --float_model F --qdq_model Q [--data S] [-o report.html]`: where the
  * accuracy goes.
  */
-#include "api/debug/causes.h"
+#include "api/causes/causes.h"
 #include "api/debug/debug_about.h"
 #include "api/debug/debug_along.h"
-#include "api/debug/lifted.h"
+#include "api/causes/lifted.h"
 #include "api/options/shared_rows.h"
 #include "api/samples.h"
 #include "debug/search/search.h"

@@ -3,8 +3,8 @@
  */
 #include "api/debug/debug_about.h"
 
-#include "api/debug/again.h"
-#include "api/debug/clock.h"
+#include "api/causes/again.h"
+#include "api/causes/clock.h"
 #include "base/system/cpu.h"
 #include "onnx/summary/summary.h"
 

@@ -2,7 +2,7 @@
  * test_budget.c — the budget of the search for a cause ends where it says: by CPU time, with a
  * floor, and by runs.
  */
-#include "api/debug/budget.h"
+#include "api/causes/budget.h"
 
 #include "testing.h"
 

@@ -2,7 +2,7 @@
  * test_cause_choice.c — which of the remedies that were tried names the cause: every row of the table at
  * both sides of the gain and of the share that it needs.
  */
-#include "api/debug/cause_choice.h"
+#include "api/causes/cause_choice.h"
 
 #include "testing.h"
 

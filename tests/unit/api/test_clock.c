@@ -1,7 +1,7 @@
 /*
  * test_clock.c — whether the times of two models say which is faster.
  */
-#include "api/debug/clock.h"
+#include "api/causes/clock.h"
 
 #include "testing.h"
 

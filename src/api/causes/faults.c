@@ -1,9 +1,10 @@
 /*
  * faults.c — see faults.h.
  */
-#include "api/debug/faults.h"
+#include "api/causes/faults.h"
 
-#include "api/debug/cause_choice.h"
+#include "api/causes/cause_choice.h"
+#include "api/causes/remedy_rows.h"
 
 #include <math.h>
 
@@ -47,12 +48,6 @@ static double shift_of(const oq_debug_act *a, const oq_debug_act *b) {
     return width > 0 ? (fabs(a->q_lo - b->q_lo) + fabs(a->q_hi - b->q_hi)) / width : 0;
 }
 
-static void say_name(oq_buf *out, oq_str name) {
-    oq_buf_addc(out, '\'');
-    oq_buf_add_safe(out, name.n > 60 ? (oq_str){name.p + name.n - 60, 60} : name);
-    oq_buf_addc(out, '\'');
-}
-
 static void say_types(oq_buf *out, oq_dtype has, oq_dtype would) {
     if (has != would)
         oq_buf_addf(out, ", and has the type %s where others have %s", oq_dtype_name((int64_t)has),
@@ -61,7 +56,7 @@ static void say_types(oq_buf *out, oq_dtype has, oq_dtype would) {
 
 static void say_weight(const oq_debug_weight *a, const oq_debug_weight *b, oq_buf *out) {
     oq_buf_addf(out, "The parameters of %s ", a->type == OQ_INT32 ? "bias" : "weight");
-    say_name(out, a->name);
+    oq_remedy_name(out, a->name);
     oq_buf_adds(out, " do not fit its values: its SQNR is ");
     oq_buf_addf(out, "%.1f dB; quantized again it is %.1f dB", a->verdict.own, b->sqnr);
     say_types(out, a->type, b->type);
@@ -70,7 +65,7 @@ static void say_weight(const oq_debug_weight *a, const oq_debug_weight *b, oq_bu
 
 static void say_act(const oq_debug_act *a, const oq_debug_act *b, oq_buf *out) {
     oq_buf_adds(out, "The range of activation ");
-    say_name(out, a->name);
+    oq_remedy_name(out, a->name);
     oq_buf_addf(out, " is %.3g to %.3g in this model; the samples give %.3g to %.3g", a->q_lo,
                 a->q_hi, b->q_lo, b->q_hi);
     if (a->seen > 0 && a->clipped > 0)

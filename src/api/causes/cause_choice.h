@@ -3,7 +3,7 @@
  */
 #pragma once
 
-#include "api/debug/remedies.h"
+#include "api/causes/remedies.h"
 
 #define OQ_MIN_GAIN    2.5   /* dB that a remedy must gain to be a cause ... */
 #define OQ_SMALL_GAIN  1.5   /* ... or, of a poor model, if it costs nothing; ... */

@@ -1,13 +1,13 @@
 /*
  * causes.c — tries remedies; the one that helps shows the cause. See causes.h.
  */
-#include "api/debug/causes.h"
+#include "api/causes/causes.h"
 
-#include "api/debug/cause_choice.h"
-#include "api/debug/clock.h"
-#include "api/debug/faults.h"
-#include "api/debug/lifted.h"
-#include "api/debug/remedies.h"
+#include "api/causes/cause_choice.h"
+#include "api/causes/clock.h"
+#include "api/causes/faults.h"
+#include "api/causes/lifted.h"
+#include "api/causes/remedies.h"
 #include "debug/search/search.h"
 #include "debug/verify.h"
 #include "onnx/operators.h"

@@ -1,7 +1,7 @@
 /*
  * clock.c — see clock.h.
  */
-#include "api/debug/clock.h"
+#include "api/causes/clock.h"
 
 #include "tune/trial.h"
 

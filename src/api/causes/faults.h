@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "api/debug/remedies.h"
+#include "api/causes/remedies.h"
 
 /* Names the worst tensor whose parameters differ in the model that `t` made, and gives its row (as
  * oq_remedy.say does); without one, says that they differ as a whole. */

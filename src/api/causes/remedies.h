@@ -4,8 +4,8 @@
  */
 #pragma once
 
-#include "api/debug/budget.h"
-#include "api/debug/causes.h"
+#include "api/causes/budget.h"
+#include "api/causes/causes.h"
 #include "debug/amplify.h"
 
 /* A diagnosis at work. */

@@ -1,7 +1,7 @@
 /*
  * cause_choice.c — see cause_choice.h.
  */
-#include "api/debug/cause_choice.h"
+#include "api/causes/cause_choice.h"
 
 #include <math.h>
 

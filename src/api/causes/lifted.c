@@ -1,7 +1,7 @@
 /*
  * lifted.c — see lifted.h.
  */
-#include "api/debug/lifted.h"
+#include "api/causes/lifted.h"
 
 #include "base/system/temp.h"
 #include "onnx/operators.h"

@@ -16,8 +16,8 @@
  */
 #pragma once
 
-#include "api/debug/again.h"
-#include "api/debug/remake.h"
+#include "api/causes/again.h"
+#include "api/causes/remake.h"
 #include "debug/page/report.h"
 
 /* One way to make the model that was tried. */

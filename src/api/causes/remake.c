@@ -1,7 +1,7 @@
 /*
  * remake.c — see remake.h.
  */
-#include "api/debug/remake.h"
+#include "api/causes/remake.h"
 
 #include "api/quantizing/recipe_run.h"
 #include "api/samples.h"

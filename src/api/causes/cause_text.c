@@ -1,7 +1,7 @@
 /*
  * cause_text.c — a diagnosis for a terminal and as JSON.
  */
-#include "api/debug/causes.h"
+#include "api/causes/causes.h"
 
 #include <math.h>
 

@@ -1,7 +1,7 @@
 /*
  * again.c — see again.h.
  */
-#include "api/debug/again.h"
+#include "api/causes/again.h"
 
 #include "onnx/attr.h"
 #include "onnx/operators.h"
