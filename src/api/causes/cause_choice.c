@@ -22,11 +22,15 @@ static const oq_remedy *remedy_of(const oq_try *t) {
     return t->row < oq_remedy_count ? &oq_remedies[t->row] : NULL;
 }
 
+static bool is_sure(const oq_diagnosing *g, const oq_remedy *r) {
+    return r->is_sure != NULL && r->is_sure(g);
+}
+
 /* What costs nothing is worth having where the model is poor, and so is what leaves nothing float
- * and comes on top of a cause. */
+ * and is beyond doubt or comes on top of a cause. */
 static bool is_small_gain_enough(const oq_diagnosing *g, const oq_remedy *r) {
     return r != NULL && g->current.sqnr < OQ_GOOD && !r->leaves_float &&
-           (r->is_free || g->out->causes.n > 0);
+           (r->is_free || is_sure(g, r) || g->out->causes.n > 0);
 }
 
 /* dB that a try must gain. A model that was made by a method that the model does not show differs
@@ -47,7 +51,8 @@ bool oq_is_cause(const oq_diagnosing *g, const oq_try *t) {
 
 bool oq_fits_samples(const oq_diagnosing *g, const oq_try *t) {
     const oq_remedy *r = remedy_of(t);
-    return r != NULL && !r->same_ranges && !r->is_free && oq_recipe_calibrates(&g->base.recipe) &&
+    return r != NULL && !r->same_ranges && !r->is_free && !is_sure(g, r) &&
+           oq_recipe_calibrates(&g->base.recipe) &&
            oq_recipe_get(&g->base.recipe, "hold_out") == NULL;
 }
 
@@ -60,9 +65,7 @@ double oq_share_needed(const oq_diagnosing *g, const oq_try *t) {
     const oq_remedy *r = remedy_of(t);
     if (r == NULL)
         return OQ_NEARLY;
-    return r->is_sure != NULL && r->is_sure(g) ? 0
-           : r->is_free || r->is_local         ? OQ_FREE
-                                               : OQ_NEARLY;
+    return is_sure(g, r) ? 0 : r->is_free || r->is_local ? OQ_FREE : OQ_NEARLY;
 }
 
 oq_try *oq_choose_cause(const oq_diagnosing *g, size_t first) {

@@ -1,23 +1,84 @@
 /*
  * cause_text.c — a diagnosis for a terminal and as JSON.
  */
+#include "api/causes/cause_choice.h"
 #include "api/causes/causes.h"
 
 #include <math.h>
+#include <stdlib.h>
 
-static void quality(oq_buf *out, const oq_remade *m) {
-    if (isnan(m->sqnr))
+/* ---- the figures of a model ---- */
+
+static double agreement_of(const oq_remade *m) {
+    return m->agreement;
+}
+
+static double kl_of(const oq_remade *m) {
+    return m->text.rows > 0 ? oq_lm_kl(&m->text) : (double)NAN;
+}
+
+static double top1_of(const oq_remade *m) {
+    return m->text.rows > 0 ? oq_lm_top1(&m->text) : (double)NAN;
+}
+
+static double macs_of(const oq_remade *m) {
+    return m->macs;
+}
+
+static double ms_of(const oq_remade *m) {
+    return m->ms;
+}
+
+/* A figure beside the SQNR: its key in JSON, and the words around it in the text. */
+typedef struct figure {
+    const char *key;
+    double (*of)(const oq_remade *m); /* NAN: it has none */
+    const char *before, *after;
+    double times; /* the text shows it so many times as large */
+    int digits;   /* after the point; negative: so many in all */
+    bool is_cost;
+} figure;
+
+static const figure figures[] = {
+    {"top1_agreement", agreement_of, ", same top-1 ", " %", 100, 1, false},
+    {"kl", kl_of, ", KL ", "", 1, 4, false},
+    {"top1", top1_of, ", the same token first in ", " %", 100, 1, false},
+    {"integer_macs", macs_of, "; ", " % of the multiply-accumulates are in integers", 100, 0, true},
+    {"ms", ms_of, "; one run takes ", " ms", 1, -3, true},
+};
+
+static void figures_text(const oq_remade *m, bool of_cost, oq_buf *out) {
+    for (size_t i = 0; i < OQ_COUNT(figures); i++) {
+        const figure *f = &figures[i];
+        const bool is_said = !(f->of == agreement_of && m->text.rows > 0); /* top1 says it better */
+        if (f->is_cost == of_cost && is_said && !isnan(f->of(m)))
+            oq_buf_addf(out, f->digits < 0 ? "%s%.*g%s" : "%s%.*f%s", f->before, abs(f->digits),
+                        f->times * f->of(m), f->after);
+    }
+}
+
+static void measured_json(oq_jw *w, const oq_remade *m) {
+    oq_jw_real(w, "sqnr", m->sqnr);
+    for (size_t i = 0; i < OQ_COUNT(figures); i++)
+        if (!isnan(figures[i].of(m)))
+            oq_jw_real(w, figures[i].key, figures[i].of(m));
+}
+
+static void decibels(oq_buf *out, double sqnr) {
+    if (isnan(sqnr))
         oq_buf_adds(out, "NaN or infinity");
-    else if (isinf(m->sqnr))
+    else if (isinf(sqnr))
         oq_buf_adds(out, "the same as float");
     else
-        oq_buf_addf(out, "%.1f dB", m->sqnr);
-    if (m->text.rows > 0)
-        oq_buf_addf(out, ", KL %.4f, the same token first in %.1f %%", oq_lm_kl(&m->text),
-                    100 * oq_lm_top1(&m->text));
-    else if (!isnan(m->agreement))
-        oq_buf_addf(out, ", same top-1 %.1f %%", 100 * m->agreement);
+        oq_buf_addf(out, "%.1f dB", sqnr);
 }
+
+static void quality(oq_buf *out, const oq_remade *m) {
+    decibels(out, m->sqnr);
+    figures_text(m, false, out);
+}
+
+/* ---- text ---- */
 
 static void command_text(const char *command, oq_buf *out) {
     for (const char *p = command; *p != '\0';) {
@@ -31,19 +92,31 @@ static void command_text(const char *command, oq_buf *out) {
 
 /* What a model costs, beside the one that there is. */
 static void cost(oq_buf *out, const oq_remade *now, const oq_remade *m) {
-    if (!isnan(m->macs))
-        oq_buf_addf(out, "; %.0f %% of the multiply-accumulates are in integers", 100 * m->macs);
+    figures_text(m, true, out);
     if (!isnan(m->ms) && !isnan(now->ms))
-        oq_buf_addf(out, "; one run takes %.3g ms instead of %.3g ms", m->ms, now->ms);
+        oq_buf_addf(out, " instead of %.3g ms", now->ms);
+}
+
+/* What each of several causes costs: those before it are removed already. */
+static void gain(oq_buf *out, const oq_cause *c) {
+    oq_buf_adds(out, c->also ? " Mended alone: " : " Without it: ");
+    decibels(out, c->made.sqnr);
+    oq_buf_adds(out, " instead of ");
+    decibels(out, c->before);
+    oq_buf_addc(out, '.');
 }
 
 /* All causes, and the command against all of them. */
 static void causes_text(const oq_diagnosis *x, oq_buf *out) {
-    const oq_cause *last = &x->causes.v[x->causes.n - 1];
-    for (size_t i = 0; i < x->causes.n; i++)
-        oq_buf_addf(out, "%s: %s\n", i == 0 ? "Cause" : "  and", x->causes.v[i].text);
+    const oq_cause *last = oq_diagnosis_last(x);
+    for (size_t i = 0; i < x->causes.n; i++) {
+        oq_buf_addf(out, "%s: %s", i == 0 ? "Cause" : "  and", x->causes.v[i].text);
+        if (x->causes.n > 1)
+            gain(out, &x->causes.v[i]);
+        oq_buf_addc(out, '\n');
+    }
     const oq_remade *now = x->half.path != NULL ? &x->half : &x->now;
-    oq_buf_addf(out, "Remedy, made and measured%s: ",
+    oq_buf_addf(out, "Remedy%s, made and measured%s: ", x->causes.n > 1 ? " against all of it" : "",
                 x->half.path != NULL ? " with half of the samples" : "");
     quality(out, &last->made);
     oq_buf_adds(out, " instead of ");
@@ -51,6 +124,45 @@ static void causes_text(const oq_diagnosis *x, oq_buf *out) {
     cost(out, &x->now, &last->made);
     oq_buf_addc(out, '\n');
     command_text(last->command, out);
+}
+
+static bool is_named(const oq_diagnosis *x, const char *cause) {
+    for (size_t i = 0; i < x->causes.n; i++)
+        if (strcmp(x->causes.v[i].cause, cause) == 0)
+            return true;
+    return false;
+}
+
+/* The best try that gains, of a cause that is neither named nor that of one of n; NULL: there is
+ * none. */
+static const oq_try *next_best(const oq_diagnosis *x, const oq_try *const *not_these, size_t n) {
+    const oq_try *best = NULL;
+    for (size_t i = 0; i < x->tries.n; i++) {
+        const oq_try *t = &x->tries.v[i];
+        bool other = !is_named(x, t->cause) && !t->dismissed &&
+                     oq_gain_over(t->before, t->made.sqnr) >= OQ_MIN_GAIN;
+        for (size_t k = 0; k < n; k++)
+            other &= strcmp(t->cause, not_these[k]->cause) != 0;
+        if (other && (best == NULL || t->made.sqnr > best->made.sqnr))
+            best = t;
+    }
+    return best;
+}
+
+/* Remedies that gain too, but less, or nothing on top of those that were taken. */
+static void others_text(const oq_diagnosis *x, oq_buf *out) {
+    const oq_try *shown[3];
+    size_t n = 0;
+    while (n < OQ_COUNT(shown) && (shown[n] = next_best(x, shown, n)) != NULL)
+        n++;
+    if (n == 0)
+        return;
+    oq_buf_adds(out, "Other remedies that gained, and would gain less:");
+    for (size_t i = 0; i < n; i++) {
+        oq_buf_addf(out, "%s %s ", i > 0 ? "," : "", shown[i]->cause);
+        decibels(out, shown[i]->made.sqnr);
+    }
+    oq_buf_adds(out, " (\"tried\" in --json has their options)\n");
 }
 
 static void half_text(const oq_diagnosis *x, oq_buf *out) {
@@ -88,8 +200,10 @@ void oq_diagnosis_text(const oq_diagnosis *x, oq_buf *out) {
         half_text(x, out);
         oq_buf_addc(out, '\n');
     }
-    if (x->causes.n > 0)
+    if (x->causes.n > 0) {
         causes_text(x, out);
+        others_text(x, out);
+    }
     if (x->causes.n == 0 && x->healthy)
         oq_buf_adds(out, "Cause: no fault was found.\n");
     else if (x->causes.n == 0 && x->tries.n > 0 && x->half.path == NULL)
@@ -104,19 +218,7 @@ void oq_diagnosis_text(const oq_diagnosis *x, oq_buf *out) {
     oq_buf_addc(out, '\n');
 }
 
-static void measured_json(oq_jw *w, const oq_remade *m) {
-    oq_jw_real(w, "sqnr", m->sqnr);
-    if (!isnan(m->agreement))
-        oq_jw_real(w, "top1_agreement", m->agreement);
-    if (m->text.rows > 0)
-        oq_jw_real(w, "kl", oq_lm_kl(&m->text));
-    if (m->text.rows > 0)
-        oq_jw_real(w, "top1", oq_lm_top1(&m->text));
-    if (!isnan(m->macs))
-        oq_jw_real(w, "integer_macs", m->macs);
-    if (!isnan(m->ms))
-        oq_jw_real(w, "ms", m->ms);
-}
+/* ---- JSON ---- */
 
 static void cause_json(oq_jw *w, const oq_cause *c) {
     oq_jw_begin_object(w, NULL);
@@ -141,8 +243,7 @@ void oq_diagnosis_json(const oq_diagnosis *x, oq_jw *w) {
         cause_json(w, &x->causes.v[i]);
     oq_jw_end_array(w);
     if (x->causes.n + x->set.units > 0)
-        oq_jw_cstr(w, "command",
-                   x->causes.n > 0 ? x->causes.v[x->causes.n - 1].command : x->set.command);
+        oq_jw_cstr(w, "command", x->causes.n > 0 ? oq_diagnosis_last(x)->command : x->set.command);
     if (x->half.path != NULL) {
         oq_jw_begin_object(w, "half_of_the_samples");
         measured_json(w, &x->half);

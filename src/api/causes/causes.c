@@ -19,6 +19,7 @@
 #define ENOUGH     35.0   /* dB: what reaches it ends the search */
 #define MAX_ROUNDS 3      /* remedies that are put together */
 #define MUCH       10.0   /* dB lost with half of the samples: they are too few */
+#define SEARCH     4 /* one in so many parts of the budget is what a search takes to begin with */
 
 /* ---- which nodes and outputs are quantized ---- */
 
@@ -139,8 +140,12 @@ static onq_code narrow(oq_diagnosing *g, const oq_remade *first, bool *changed, 
 
 static onq_code keep_try(oq_diagnosing *g, const char *cause, const oq_again *how,
                          const oq_remade *made, onq_error *err) {
-    const oq_try t = {
-        .cause = cause, .how = *how, .made = *made, .input = g->input, .row = oq_remedy_count};
+    const oq_try t = {.cause = cause,
+                      .how = *how,
+                      .made = *made,
+                      .input = g->input,
+                      .row = oq_remedy_count,
+                      .before = g->current.sqnr};
     return OQ_PUSH(&g->job->arena, &g->out->tries, t) ? ONQ_OK : oq_fail_nomem(err);
 }
 
@@ -158,14 +163,28 @@ static onq_code find_input(oq_diagnosing *g, onq_error *err) {
     return ONQ_OK;
 }
 
+/* Makes a model, and notes what that costs at least. */
+static onq_code remake(oq_diagnosing *g, const oq_recipe *r, const char *input, bool same_ranges,
+                       oq_remade *out, onq_error *err) {
+    const bool finds = !same_ranges || !g->has_ranges;
+    const double began = oq_cpu_seconds();
+    OQ_TRY(oq_remake(&g->maker, r, input, same_ranges, out, err));
+    g->out->late |= g->maker.gave_up;
+    if (out->path == NULL)
+        return ONQ_OK;
+    g->has_ranges |= same_ranges;
+    g->cost[finds] = fmin(g->cost[finds], oq_cpu_seconds() - began);
+    return ONQ_OK;
+}
+
 static onq_code make_again(oq_diagnosing *g, onq_error *err) {
     bool changed = false;
     OQ_TRY(find_input(g, err));
-    OQ_TRY(oq_remake(&g->maker, &g->base.recipe, g->input, true, &g->again, err));
+    OQ_TRY(remake(g, &g->base.recipe, g->input, true, &g->again, err));
     if (g->again.path != NULL)
         OQ_TRY(narrow(g, &g->again, &changed, err));
     if (changed)
-        OQ_TRY(oq_remake(&g->maker, &g->base.recipe, g->input, true, &g->again, err));
+        OQ_TRY(remake(g, &g->base.recipe, g->input, true, &g->again, err));
     if (g->again.path == NULL) /* made in a way that the model does not show */
         return ONQ_OK;
     return keep_try(g, "parameters", &g->base, &g->again, err);
@@ -175,6 +194,16 @@ static onq_code make_again(oq_diagnosing *g, onq_error *err) {
 
 static bool is_budget_over(const oq_diagnosing *g) {
     return oq_budget_is_over(&g->budget, oq_cpu_seconds());
+}
+
+/* True if so many models can be made within the budget, going by the cheapest so far; otherwise
+ * notes that something was left out. */
+static bool can_make(oq_diagnosing *g, bool same_ranges, double models) {
+    const double cost = g->cost[!same_ranges || !g->has_ranges];
+    const bool can =
+        oq_budget_allows(&g->budget, oq_cpu_seconds(), isinf(cost) ? 0 : models * cost);
+    g->out->late |= !can;
+    return can;
 }
 
 static onq_code try_remedy(oq_diagnosing *g, size_t row, onq_error *err) {
@@ -191,7 +220,7 @@ static onq_code try_remedy(oq_diagnosing *g, size_t row, onq_error *err) {
     const bool same_ranges = r->same_ranges && g->same_ranges;
     OQ_TRY(oq_progress(g->job->env, "trying remedies", g->n_tried++, 0, err));
     g->budget.n_runs += (same_ranges ? 0 : g->d->n_samples) + g->out->n_samples;
-    OQ_TRY(oq_remake(&g->maker, &how.recipe, input, same_ranges, &made, err));
+    OQ_TRY(remake(g, &how.recipe, input, same_ranges, &made, err));
     if (made.path == NULL)
         return ONQ_OK;
     OQ_TRY(keep_try(g, r->cause, &how, &made, err));
@@ -218,12 +247,9 @@ static onq_code try_rows(oq_diagnosing *g, bool likely, size_t *end, onq_error *
     for (size_t i = 0; i < *end; i++) {
         const size_t n = g->out->tries.n;
         const oq_remedy *r = &oq_remedies[i];
-        if ((r->is_likely != NULL && r->is_likely(g)) != likely || !is_worth_a_try(g, i))
+        if ((r->is_likely != NULL && r->is_likely(g)) != likely || !is_worth_a_try(g, i) ||
+            !can_make(g, r->same_ranges && g->same_ranges, 1))
             continue;
-        if (is_budget_over(g)) {
-            g->out->late = true;
-            return ONQ_OK;
-        }
         OQ_TRY(try_remedy(g, i, err));
         if (g->out->tries.n > n && oq_is_quantized_enough(g, &g->out->tries.v[n].made) &&
             g->out->tries.v[n].made.sqnr >= ENOUGH)
@@ -235,10 +261,18 @@ static onq_code try_rows(oq_diagnosing *g, bool likely, size_t *end, onq_error *
 static onq_code try_round(oq_diagnosing *g, onq_error *err) {
     size_t end = oq_remedy_count;
     OQ_TRY(try_rows(g, true, &end, err));
-    return g->out->late ? ONQ_OK : try_rows(g, false, &end, err);
+    return try_rows(g, false, &end, err);
 }
 
 /* ---- the answer ---- */
+
+const oq_cause *oq_diagnosis_last(const oq_diagnosis *x) {
+    const oq_cause *last = NULL;
+    for (size_t i = 0; i < x->causes.n; i++)
+        if (!x->causes.v[i].also)
+            last = &x->causes.v[i];
+    return last;
+}
 
 static const char *kept(oq_diagnosing *g, oq_buf *b) {
     const char *text =
@@ -315,14 +349,13 @@ static onq_code gain_apart(oq_diagnosing *g, const oq_try *t, double *gain, onq_
     *gain = NAN;
     if (g->out->n_samples < 2 || oq_opt_is_set(g->job->opts, "hold_out") || g->job->steps != NULL)
         return ONQ_OK;
-    if (is_budget_over(g)) {
-        g->out->late = true;
+    if (!can_make(g, false, isnan(g->apart) ? 1 : 0.5)) /* of half the samples */
         return ONQ_OK;
-    }
     g->budget.n_runs += g->d->n_samples;
     if (isnan(g->apart))
         OQ_TRY(oq_remake_apart(&g->maker, &g->base.recipe, g->input, &g->apart, err));
     OQ_TRY(oq_remake_apart(&g->maker, &t->how.recipe, t->input, &with, err));
+    g->out->late |= g->maker.gave_up;
     *gain = oq_gain_over(g->apart, with);
     return ONQ_OK;
 }
@@ -341,6 +374,23 @@ static onq_code choose(oq_diagnosing *g, size_t first, const oq_try **out, onq_e
     return ONQ_OK;
 }
 
+/* Where the budget ended before remedies were put together, a remedy of few means may have been
+ * taken first: then the best that was measured is the answer too. */
+static onq_code take_best(oq_diagnosing *g, onq_error *err) {
+    const oq_diagnosis *x = g->out;
+    const oq_try *best = NULL;
+    for (size_t i = 0; x->late && x->causes.n > 0 && i < x->tries.n; i++) {
+        const oq_try *t = &x->tries.v[i];
+        if (!t->dismissed && oq_is_quantized_enough(g, &t->made) && !oq_fits_samples(g, t) &&
+            (best == NULL || t->made.sqnr > best->made.sqnr))
+            best = t;
+    }
+    if (best == NULL || oq_gain_over(g->current.sqnr, best->made.sqnr) < OQ_MIN_GAIN)
+        return ONQ_OK;
+    const oq_try copy = *best;
+    return take(g, &copy, err);
+}
+
 static onq_code find_causes(oq_diagnosing *g, onq_error *err) {
     for (size_t round = 0; round < MAX_ROUNDS && !(g->current.sqnr >= ENOUGH); round++) {
         const size_t first = g->out->tries.n;
@@ -348,11 +398,11 @@ static onq_code find_causes(oq_diagnosing *g, onq_error *err) {
         OQ_TRY(try_round(g, err));
         OQ_TRY(choose(g, first, &t, err));
         if (t == NULL)
-            return ONQ_OK;
+            break;
         const oq_try copy = *t;
         OQ_TRY(take(g, &copy, err));
     }
-    return ONQ_OK;
+    return take_best(g, err);
 }
 
 /* ---- samples that did not calibrate ---- */
@@ -377,7 +427,8 @@ static onq_code hold_out(oq_diagnosing *g, onq_error *err) {
     OQ_TRY(oq_recipe_copy(&whole.recipe, &g->job->arena, &g->base.recipe, err));
     OQ_TRY(oq_recipe_add(&g->base.recipe, &g->job->arena, "hold_out", "2", err));
     g->maker.ranges = "half.json";
-    OQ_TRY(oq_remake(&g->maker, &g->base.recipe, g->input, true, &half, err));
+    g->has_ranges = false;
+    OQ_TRY(remake(g, &g->base.recipe, g->input, true, &half, err));
     if (half.path == NULL || half.sqnr >= OQ_GOOD || isnan(half.sqnr) ||
         oq_gain_over(half.sqnr, g->again.sqnr) < MUCH) {
         g->base = whole;
@@ -391,31 +442,48 @@ static onq_code hold_out(oq_diagnosing *g, onq_error *err) {
 
 /* ---- faults that the outputs do not show ---- */
 
-/* A tensor may have parameters that do not fit although the outputs are good: the samples do not
- * need its values, and others will. */
+/* Adds what is wrong with the file to causes that gain more. */
+static onq_code add_also(oq_diagnosing *g, const oq_try *t, onq_error *err) {
+    const char *command = oq_diagnosis_last(g->out)->command;
+    OQ_TRY(add_cause(g, t, err));
+    oq_cause *c = &g->out->causes.v[g->out->causes.n - 1];
+    c->also = true;
+    c->command = command;
+    c->before = t->before;
+    return ONQ_OK;
+}
+
+/* A tensor may have parameters that do not fit although the outputs are good, or poor for another
+ * reason: the samples do not need its values, and others will. */
 static onq_code find_misfit(oq_diagnosing *g, onq_error *err) {
+    const oq_diagnosis *x = g->out;
     bool yes = false;
-    if (g->out->causes.n > 0 || g->out->half.path != NULL || g->rescaled || is_budget_over(g))
+    if (x->half.path != NULL || g->rescaled || is_budget_over(g))
         return ONQ_OK;
     if (g->again.path == NULL)
         OQ_TRY(make_again(g, err));
-    for (size_t i = 0; i < g->out->tries.n && !yes; i++) {
-        const oq_try copy = g->out->tries.v[i];
-        if (copy.row != oq_remedy_count)
-            continue;
-        OQ_TRY(oq_fault_stands_out(g, &copy, &yes, err));
-        if (yes)
-            OQ_TRY(take(g, &copy, err));
-    }
-    return ONQ_OK;
+    if (x->tries.n == 0 || x->tries.v[0].row != oq_remedy_count ||
+        (x->causes.n > 0 && strcmp(x->causes.v[0].cause, x->tries.v[0].cause) == 0))
+        return ONQ_OK;
+    const oq_try copy = x->tries.v[0];
+    OQ_TRY(oq_fault_stands_out(g, &copy, &yes, err));
+    if (!yes)
+        return ONQ_OK;
+    return x->causes.n > 0 ? add_also(g, &copy, err) : take(g, &copy, err);
+}
+
+/* CPU seconds that timing takes, about. */
+static double clock_cost(const oq_diagnosing *g) {
+    return g->run->kernel ? 2 * g->maker.load + OQ_CLOCK_SECONDS : 0;
 }
 
 /* Times the model as it is and what the last command makes, in turns. */
 static onq_code clock_remedy(oq_diagnosing *g, onq_error *err) {
     oq_diagnosis *x = g->out;
-    if (x->causes.n == 0 || !g->run->kernel)
+    if (x->causes.n == 0 || !g->run->kernel ||
+        !oq_budget_allows(&g->budget, oq_cpu_seconds(), clock_cost(g)))
         return ONQ_OK;
-    oq_cause *last = &x->causes.v[x->causes.n - 1];
+    const oq_cause *last = oq_diagnosis_last(x);
     const oq_record_run *first = &g->maker.record.runs.v[0];
     const oq_sample sample = {.inputs = first->inputs, .n_inputs = first->n_inputs};
     oq_model *both[2] = {g->d->quantized, NULL};
@@ -424,7 +492,7 @@ static onq_code clock_remedy(oq_diagnosing *g, onq_error *err) {
     const onq_code rc = oq_clock_two(g->job, g->run, &sample, both, ms, err);
     oq_model_free(both[1]);
     x->now.ms = ms[0];
-    last->made.ms = ms[1];
+    x->causes.v[last - x->causes.v].made.ms = ms[1];
     return rc;
 }
 
@@ -470,7 +538,7 @@ static onq_code search_set(oq_diagnosing *g, oq_debug *d, onq_error *err) {
                                .agreement = NAN,
                                .most_samples = n_samples,
                                .memory = oq_opt_size(g->job->opts, "memory"),
-                               .cpu_until = g->budget.began + oq_budget_limit(&g->budget),
+                               .cpu_until = oq_budget_until(&g->budget),
                                .groups = &by_type,
                                .n_groups = d->acts.n * n_samples > oq_budget_most_runs(&g->budget)};
     OQ_TRY_ALLOC(s != NULL, err);
@@ -484,7 +552,8 @@ static onq_code search_set(oq_diagnosing *g, oq_debug *d, onq_error *err) {
 /* A model of integer operators is searched in a copy with pairs. */
 static onq_code find_set(oq_diagnosing *g, onq_error *err) {
     oq_lifted lifted = {0};
-    if (g->out->tries.n == 0 || g->d->search != NULL || is_budget_over(g))
+    if (g->out->tries.n == 0 || g->d->search != NULL ||
+        !oq_budget_allows(&g->budget, oq_cpu_seconds(), oq_budget_limit(&g->budget) / SEARCH))
         return ONQ_OK;
     if (!oq_lifted_needs(g->d))
         return search_set(g, g->d, err);
@@ -503,7 +572,11 @@ static onq_code diagnose(oq_diagnosing *g, onq_error *err) {
         return ONQ_OK;
     g->budget.n_samples = g->d->n_samples;
     g->budget.bare = g->maker.load + g->maker.runs * (double)g->d->n_samples / (double)x->n_samples;
+    const double began = oq_cpu_seconds();
     OQ_TRY(oq_remake_measure(&g->maker, g->d->quantized, &x->now, err));
+    const double took = oq_cpu_seconds() - began;
+    g->budget.kept = fmin(took + clock_cost(g), oq_budget_limit(&g->budget) / 2);
+    g->maker.until = oq_budget_until(&g->budget);
     x->done = true;
     g->current = x->now;
     const bool constants = oq_remedy_has_constants(g);
@@ -534,6 +607,7 @@ onq_code oq_debug_causes(oq_job *job, oq_debug *d, const oq_debug_run *run, oq_d
                        .began = oq_seconds(),
                        .budget = {.began = run->began},
                        .same_ranges = true,
+                       .cost = {INFINITY, INFINITY},
                        .apart = NAN,
                        .again = OQ_NOT_MADE};
     oq_summary *s = OQ_NEW(&job->arena, oq_summary);

@@ -26,6 +26,7 @@ typedef struct oq_try {
     oq_again how;
     const char *input; /* the file that its recipe read */
     size_t row;        /* of the remedies; their number: made as it is */
+    double before;     /* dB of what it was put on */
     oq_remade made;
     bool dismissed; /* it fits its samples: others do not gain as much, or there are none */
 } oq_try;
@@ -38,6 +39,7 @@ typedef struct oq_cause {
     uint32_t row;        /* of oq_debug that shows it: a weight, then activations; OQ_NO_ROW */
     double before;       /* dB of the worst output without the remedy */
     oq_remade made;      /* with it */
+    bool also;           /* a fault of the file beside others: their command removes it too */
 } oq_cause;
 
 /* Nodes to leave float where no cause was found. */
@@ -64,6 +66,8 @@ typedef struct oq_diagnosis {
 /* Call after oq_debug_rank. Texts live in the job's arena. */
 onq_code oq_debug_causes(struct oq_job *job, oq_debug *d, const oq_debug_run *run,
                          oq_diagnosis *out, onq_error *err);
+/* The cause whose command is against all of them; NULL: none was found. */
+const oq_cause *oq_diagnosis_last(const oq_diagnosis *x);
 void oq_diagnosis_text(const oq_diagnosis *x, oq_buf *out);
 void oq_diagnosis_json(const oq_diagnosis *x, oq_jw *w);
 /* Fills what the page shows of it. */

@@ -6,6 +6,9 @@
 #include "api/options/command.h"
 #include "debug/debug.h"
 
+#define OQ_CLOCK_SECONDS                                                                           \
+    0.8 /* CPU seconds that this takes beside loading, about; few models more */
+
 /* Fills ms[2]: of one run of each, the fastest of several on the sample; NAN where the models have
  * other inputs, the runtime refuses one, or the runs do not say which is faster. */
 onq_code oq_clock_two(oq_job *job, const oq_debug_run *run, const oq_sample *sample,

@@ -12,14 +12,12 @@
 #define LITTLE 0.05 /* of a range: ends that differ less are no difference */
 
 /* What stands out among tensors that agree: */
-#define ALIKE   0.02 /* of a range: ends of one that agrees differ by less */
-#define CLOSE   0.5  /* dB: weights that agree differ by less */
-#define FAR     1.8  /* a range that is so many times another */
-#define LOSSY   25.0 /* dB that an activation of a range that is too wide has at most ... */
-#define CLIPPED 15.0 /* ... and of one that is too narrow: methods clip a little on purpose */
-#define WORSE   10.0 /* dB that a weight has less */
-#define RARE    20   /* one in so many may stand out, but always one */
-#define MOST    0.8  /* of the tensors must agree */
+#define ALIKE 0.02 /* of a range: ends of one that agrees differ by less */
+#define CLOSE 0.5  /* dB: weights that agree differ by less */
+#define LOSSY 25.0 /* dB that a tensor of parameters that do not fit has at most ... */
+#define WORSE 10.0 /* ... and that it has less than with others; a channel of a weight too */
+#define RARE  20   /* one in so many may stand out, but always one */
+#define MOST  0.8  /* of the tensors must agree */
 
 typedef struct comparing {
     const oq_debug *given, *again;
@@ -32,9 +30,26 @@ static bool differs(double a, double b) {
     return fmax(x, y) > least && fmax(x, y) > MUCH * fmin(x, y);
 }
 
+/* The channel that lost most by parameters that do not fit it, much worse than in the other model;
+ * the number of channels where there is none. */
+static uint64_t bad_channel(const oq_debug_weight *a, const oq_debug_weight *b) {
+    const uint64_t n = a->channel_sqnr != NULL && b->channel_sqnr != NULL ? a->n_channels : 0;
+    uint64_t found = a->n_channels;
+    double most = WORSE;
+    for (uint64_t c = 0; c < n && a->n_channels == b->n_channels; c++) {
+        const double lost = b->channel_sqnr[c] - a->channel_sqnr[c];
+        if (a->channel_sqnr[c] < LOSSY && lost > most) {
+            most = lost;
+            found = c;
+        }
+    }
+    return found;
+}
+
 static bool is_other_weight(const oq_debug_weight *a, const oq_debug_weight *b) {
     return a->type != b->type || a->verdict.own + 3 < b->sqnr ||
-           (a->type != OQ_INT32 && differs(a->q_hi - a->q_lo, b->q_hi - b->q_lo));
+           (a->type != OQ_INT32 &&
+            (differs(a->q_hi - a->q_lo, b->q_hi - b->q_lo) || bad_channel(a, b) < a->n_channels));
 }
 
 static bool is_other_act(const oq_debug_act *a, const oq_debug_act *b) {
@@ -57,8 +72,16 @@ static void say_types(oq_buf *out, oq_dtype has, oq_dtype would) {
 static void say_weight(const oq_debug_weight *a, const oq_debug_weight *b, oq_buf *out) {
     oq_buf_addf(out, "The parameters of %s ", a->type == OQ_INT32 ? "bias" : "weight");
     oq_remedy_name(out, a->name);
-    oq_buf_adds(out, " do not fit its values: its SQNR is ");
-    oq_buf_addf(out, "%.1f dB; quantized again it is %.1f dB", a->verdict.own, b->sqnr);
+    const uint64_t c = bad_channel(a, b);
+    if (c < a->n_channels && a->n_channels > 1 && a->verdict.own + WORSE >= b->sqnr)
+        oq_buf_addf(out,
+                    " do not fit its channel %llu: its SQNR there is %.1f dB; quantized again it "
+                    "is %.1f dB",
+                    (unsigned long long)c, a->channel_sqnr[c], b->channel_sqnr[c]);
+    else
+        oq_buf_addf(out,
+                    " do not fit its values: its SQNR is %.1f dB; quantized again it is %.1f dB",
+                    a->verdict.own, b->sqnr);
     say_types(out, a->type, b->type);
     oq_buf_adds(out, ".");
 }
@@ -197,12 +220,22 @@ static bool agrees(const comparing *c, uint32_t at) {
     return shift_of(a, act_again(c, a)) < ALIKE;
 }
 
-/* A range that is far from the one the samples give, and loses much by that. */
+/* dB that the values of an activation would have in the range of the other one, where they fit into
+ * it: rounding is off by a step at most, and evenly. */
+static double would_have(const oq_debug_act *a, const oq_debug_act *b) {
+    const oq_dtype_info *type = oq_dtype_find((int64_t)b->type);
+    if (type == NULL)
+        return -INFINITY;
+    const double step = (b->q_hi - b->q_lo) / (exp2(type->bits) - 1);
+    const bool fits = a->lo >= b->q_lo - step && a->hi <= b->q_hi + step;
+    if (!fits || a->local.n == 0 || !(step > 0))
+        return -INFINITY;
+    return 10 * log10(12 * a->local.xx / (double)a->local.n / (step * step));
+}
+
+/* An activation whose range loses much that the range of the samples would keep. */
 static bool is_far_act(const oq_debug_act *a, const oq_debug_act *b) {
-    const double width = a->q_hi - a->q_lo, fit = b->q_hi - b->q_lo;
-    const bool shifted = fabs(a->q_lo - b->q_lo) > 0.25 * fit;
-    return (width > FAR * fit && a->verdict.own < LOSSY) ||
-           ((FAR * width < fit || shifted) && a->verdict.own < CLIPPED);
+    return a->verdict.own < LOSSY && a->verdict.own + WORSE < would_have(a, b);
 }
 
 static bool is_far(const comparing *c, uint32_t at) {
@@ -210,7 +243,8 @@ static bool is_far(const comparing *c, uint32_t at) {
     if (at < d->weights.n) {
         const oq_debug_weight *a = &d->weights.v[at],
                               *b = &c->again->weights.v[oq_map_find(&c->weights, a->name)];
-        return a->type != OQ_INT32 && a->verdict.own + WORSE < b->sqnr;
+        return (a->verdict.own < LOSSY && a->verdict.own + WORSE < b->sqnr) ||
+               (a->type != OQ_INT32 && bad_channel(a, b) < a->n_channels);
     }
     const oq_debug_act *a = &d->acts.v[at - d->weights.n];
     return is_far_act(a, act_again(c, a));
@@ -235,18 +269,31 @@ static bool is_comparable(const comparing *c, uint32_t at) {
                : act_again(c, &d->acts.v[at - d->weights.n]) != NULL;
 }
 
+/* How many tensors of a kind there are, agree, and are far off. */
+typedef struct tally {
+    size_t n, alike, far;
+} tally;
+
+static bool is_rare(const tally *t) {
+    return t->far > 0 && t->far * RARE <= t->n + RARE - 1 && t->alike > 1 &&
+           (double)t->alike >= MOST * (double)(t->n - t->far);
+}
+
+/* Biases are counted apart: methods correct all of them. */
 static bool stands_out(const comparing *c) {
     const oq_debug *d = c->given;
-    size_t n = 0, n_alike = 0, n_far = 0;
+    tally biases = {0}, others = {0};
     for (size_t i = 0; i < d->n_ranking; i++) {
         const uint32_t at = d->ranking[i];
         if (!is_comparable(c, at))
             continue;
-        n++;
-        n_alike += agrees(c, at);
-        n_far += is_far(c, at);
+        const bool bias = at < d->weights.n && d->weights.v[at].type == OQ_INT32;
+        tally *t = bias ? &biases : &others;
+        t->n++;
+        t->alike += agrees(c, at);
+        t->far += is_far(c, at);
     }
-    return n_far > 0 && n_far * RARE <= n + RARE - 1 && (double)n_alike >= MOST * (double)n;
+    return is_rare(&others) || (others.far == 0 && is_rare(&biases));
 }
 
 /* ---- both ---- */

@@ -43,11 +43,28 @@ static onq_code find_input(oq_remaker *r, oq_model *flt, onq_error *err) {
     return r->input != NULL ? oq_model_save(flt, r->input, &as_it_is, err) : oq_fail_nomem(err);
 }
 
+/* Asked while a model is made: nonzero gives it up. The caller is asked first. */
+static int stop_late(void *ctx, const char *what, uint64_t done, uint64_t total) {
+    oq_remaker *r = ctx;
+    const onq_env *env = r->job->env;
+    const int stop =
+        env->progress_fn != NULL ? env->progress_fn(env->progress_ctx, what, done, total) : 0;
+    if (stop == 0 && oq_cpu_seconds() >= r->until)
+        r->gave_up = true;
+    return r->gave_up ? 1 : stop;
+}
+
 onq_code oq_remaker_init(oq_remaker *r, oq_job *job, const oq_debug_run *run, oq_model *flt,
                          double floor, onq_error *err) {
-    *r = (oq_remaker){
-        .job = job, .run = run, .quiet = *job->env, .ranges = "ranges.json", .floor = floor};
+    *r = (oq_remaker){.job = job,
+                      .run = run,
+                      .quiet = *job->env,
+                      .ranges = "ranges.json",
+                      .floor = floor,
+                      .until = INFINITY};
     r->quiet.silent = true;
+    r->quiet.progress_fn = stop_late;
+    r->quiet.progress_ctx = r;
     oq_record_init(&r->record, &job->env->alloc, OQ_REMAKE_SAMPLES);
     OQ_TRY(oq_temp_make(&job->arena, &r->folder, err));
     OQ_TRY(find_input(r, flt, err));
@@ -116,6 +133,7 @@ static onq_code make(oq_remaker *r, const oq_recipe *recipe, const char *input, 
         .job = r->job, .env = &r->quiet, .shared = {.tape = r->job->tape, .steps = r->job->steps}};
     onq_error why = ONQ_ERROR_INIT;
     *path = NULL;
+    r->gave_up = false;
     if (same_ranges && calibrates)
         run.cache = oq_str_format(a, "%s/%s", r->folder, r->ranges).p;
     if (out == NULL || (same_ranges && calibrates && run.cache == NULL))
@@ -126,7 +144,7 @@ static onq_code make(oq_remaker *r, const oq_recipe *recipe, const char *input, 
     onq_result_free(run.result);
     if (rc == ONQ_OK)
         *path = out;
-    else if (is_fatal(rc))
+    else if (is_fatal(rc) && !r->gave_up)
         return oq_fail(err, rc, "%s", why.text);
     else
         oq_log(r->job->env, ONQ_LOG_DEBUG, "not tried: %s", why.text);

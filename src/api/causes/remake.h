@@ -43,6 +43,8 @@ typedef struct oq_remaker {
     OQ_VEC(oq_remade) made; /* what was measured */
     oq_record record;       /* samples, and what float makes of them */
     double load, runs;      /* CPU seconds that loading float, and running the record, took */
+    double until;           /* CPU seconds of the process at which a model is given up */
+    bool gave_up;           /* the last one was */
 } oq_remaker;
 
 /* Runs the float model over the samples. Release it also when this fails. */
@@ -51,7 +53,8 @@ onq_code oq_remaker_init(oq_remaker *r, struct oq_job *job, const oq_debug_run *
 void oq_remaker_release(oq_remaker *r);
 /* Makes a model from the one in `input` and measures it. `same_ranges`: the recipe has the ranges
  * of all others that say so, which are found once. What has the bytes of a model that was measured
- * has its figures. What cannot be made has no path; an error is something that ends the job. */
+ * has its figures. What cannot be made, or not before `until`, has no path; an error is something
+ * that ends the job. */
 onq_code oq_remake(oq_remaker *r, const oq_recipe *recipe, const char *input, bool same_ranges,
                    oq_remade *out, onq_error *err);
 /* Makes a model with every other sample; *sqnr is of the samples between. NAN where there are no such

@@ -16,6 +16,8 @@ typedef struct oq_diagnosing {
     oq_diagnosis *out;
     double began;
     oq_budget budget;
+    double cost[2];  /* least CPU seconds that making one took: with known ranges; finding some */
+    bool has_ranges; /* those that recipes share are known */
     oq_remaker maker;
     oq_again base;     /* what makes the model as it is */
     const char *input; /* the file that its recipe reads */

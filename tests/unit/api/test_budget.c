@@ -30,11 +30,23 @@ static void test_runs_are_counted(void **state) {
     assert_true(oq_budget_is_over(&b, 0));
 }
 
+/* A remedy leaves time to measure it, and is not begun where its cost is not left. */
+static void test_what_is_not_finished_is_not_begun(void **state) {
+    const oq_budget b = {.began = 5, .bare = 3, .kept = 2, .n_samples = 8};
+    (void)state;
+    assert_true(oq_budget_until(&b) == 33);
+    assert_true(oq_budget_allows(&b, 30, 5));
+    assert_false(oq_budget_allows(&b, 30, 5.1));
+    assert_true(oq_budget_allows(&b, 34, 0)); /* a cost that is not known yet */
+    assert_false(oq_budget_allows(&b, 35, 0));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ten_times_bare_inference),
         cmocka_unit_test(test_a_small_model_has_the_floor),
         cmocka_unit_test(test_runs_are_counted),
+        cmocka_unit_test(test_what_is_not_finished_is_not_begun),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
