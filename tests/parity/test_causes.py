@@ -356,3 +356,77 @@ def test_without_a_cause_the_least_set_is_made(tmp_path, form):
     page = (tmp_path / "page.html").read_text()
     assert f"none was found. {best['units']} of {best['of']} units must stay float" in page and '"cause_samples":8' in page
     assert "Cause: none was found." in text and "units left float, made and measured" in text
+
+
+def sure_rows(tmp_path, kind):
+    """The same with Gemm nodes, which have biases, in each of the forms that quantized weights have."""
+    net = Net([4, 64], 5)
+    x = "x"
+    for _ in range(6):
+        x = net.op("Relu", held.gemm(net, x, 64, 64) if kind in ("qdq", "qoperator") else net.dense(x, 64, 64))
+    first = net.init(np.where(np.arange(6) == 0, 30.0, 0.0))
+    given = net.save(f"{tmp_path}/float.onnx", net.op("Softmax", net.op("Add", net.dense(x, 64, 6), first), axis=-1))
+    data = held.save_samples(str(tmp_path), "samples", [4, 64], held.normal, 8, 1)
+    made = f"{tmp_path}/q.onnx"
+    if kind in ("qdq", "qoperator"):
+        held.static(str(tmp_path), given, data, ["--per_channel", "--quant_format", kind])
+    else:
+        words = ["--per_channel"] if kind == "dynamic" else ["--bits", "8", "--block_size", "32"]
+        onq(kind, "-i", given, "-o", made, "-q", "--no_verify", *words)
+    return given, made, data
+
+
+def block_scale(model):
+    n = [n for n in model.graph.node if n.op_type == "MatMulNBits"][2]
+    v = value_of(model, n.input[2]).copy()
+    v.flat[7] *= 8
+    replace(model, n.input[2], v)
+    return [n.input[1][:3]]
+
+
+def lost_bias(model):
+    from causes_ninth import lost_bias as lose
+    return lose(2)(model)
+
+
+def zero_point(model):
+    from causes_eighth import zero_point as move
+    return move(3, 90)(model)
+
+
+OUT_OF_SIGHT = {
+    "qdq": [held.one_channel(2, 8), held.weight_scale(1, 0.2), held.act_range(3, 20), held.act_range(3, 0.2), lost_bias, zero_point],
+    "qoperator": [held.one_channel(2, 8), held.weight_scale(1, 5), lost_bias],
+    "dynamic": [held.one_channel(2, 8), held.weight_scale(1, 5), held.bits(1, 3)],
+    "nbits": [block_scale],
+}
+
+
+@pytest.mark.parametrize("kind", OUT_OF_SIGHT)
+def test_what_stands_out_is_named_in_every_form(tmp_path, kind):
+    given, made, data = sure_rows(tmp_path, kind)
+    assert diagnose(given, made, data)["healthy"]
+    good = onnx.load(made)
+    for spoil in OUT_OF_SIGHT[kind]:
+        model = onnx.ModelProto()
+        model.CopyFrom(good)
+        names = spoil(model)
+        onnx.save(model, made)
+        x = diagnose(given, made, data)
+        first = x["causes"][0] if x["causes"] else {"cause": "none"}
+        assert first["cause"] == "parameters" and any(f"'{n}" in first["text"] for n in names), (spoil, names, first)
+
+
+def test_a_fault_beside_a_larger_cause_is_named_too(tmp_path):
+    c = CASES["Log"](str(tmp_path))
+    assert [v["cause"] for v in diagnose(c.given, c.made, c.data)["causes"]] == ["amplified"]
+    model = onnx.load(c.made)
+    names = held.one_channel(0, 2.5)(model)
+    onnx.save(model, c.made)
+    x = diagnose(c.given, c.made, c.data)
+    first, last = x["causes"][0], x["causes"][-1]
+    assert first["cause"] == "amplified" and last["cause"] == "parameters" and names[0] in last["text"], x["causes"]
+    assert last["command"] == first["command"] == x["command"]
+    text = onq("debug", "--float_model", c.given, "--qdq_model", c.made, "--data", c.data)
+    assert "  and: The parameters of weight" in text and "Mended alone: " in text and "Without it: " in text
+    assert "Remedy against all of it, made and measured: " in text

@@ -12,12 +12,14 @@
 #define LITTLE 0.05 /* of a range: ends that differ less are no difference */
 
 /* What stands out among tensors that agree: */
-#define ALIKE 0.02 /* of a range: ends of one that agrees differ by less */
-#define CLOSE 0.5  /* dB: weights that agree differ by less */
-#define LOSSY 25.0 /* dB that a tensor of parameters that do not fit has at most ... */
-#define WORSE 10.0 /* ... and that it has less than with others; a channel of a weight too */
-#define RARE  20   /* one in so many may stand out, but always one */
-#define MOST  0.8  /* of the tensors must agree */
+#define ALIKE   0.02 /* of a range: ends of one that agrees differ by less */
+#define CLOSE   0.5  /* dB: weights that agree differ by less */
+#define FAR     1.8  /* a range that is so many times another */
+#define LOSSY   25.0 /* dB that a tensor of parameters that do not fit has at most */
+#define CLIPPED 15.0 /* dB of one that is too narrow: methods clip a little on purpose */
+#define WORSE   10.0 /* dB that it has less than with others; a channel of a weight too */
+#define RARE    20   /* one in so many may stand out, but always one */
+#define MOST    0.8  /* of the tensors must agree */
 
 typedef struct comparing {
     const oq_debug *given, *again;
@@ -183,10 +185,11 @@ static uint32_t worst_row(comparing *c) {
     return found != OQ_NO_ROW ? source_of(c, behind_bias(c, found)) : nearest;
 }
 
-static uint32_t say(comparing *c, oq_buf *out) {
+/* `far`: the tensor that stands out where the others agree, or OQ_NO_ROW. */
+static uint32_t say(comparing *c, uint32_t far, oq_buf *out) {
     const oq_debug *d = c->given;
-    const uint32_t at = worst_row(c);
-    if (c->n_acts > 3 && 3 * c->n_other > c->n_acts) {
+    const uint32_t worst = worst_row(c), at = far != OQ_NO_ROW ? far : worst;
+    if (far == OQ_NO_ROW && c->n_acts > 3 && 3 * c->n_other > c->n_acts) {
         oq_buf_addf(out,
                     "The ranges do not fit these samples: %zu of %zu activations have another "
                     "range than the samples give",
@@ -233,9 +236,15 @@ static double would_have(const oq_debug_act *a, const oq_debug_act *b) {
     return 10 * log10(12 * a->local.xx / (double)a->local.n / (step * step));
 }
 
-/* An activation whose range loses much that the range of the samples would keep. */
+/* An activation whose range loses much that the range of the samples would keep, and is none that
+ * other samples or a method would give: they widen or narrow it a little, and do not move it. */
 static bool is_far_act(const oq_debug_act *a, const oq_debug_act *b) {
-    return a->verdict.own < LOSSY && a->verdict.own + WORSE < would_have(a, b);
+    const double width = a->q_hi - a->q_lo, fit = b->q_hi - b->q_lo;
+    const bool wide = width > FAR * fit;
+    const bool narrow = FAR * width < fit && a->verdict.own < CLIPPED;
+    const bool moved = fabs(width - fit) < ALIKE * fit && fabs(a->q_lo - b->q_lo) > ALIKE * fit;
+    return (wide || narrow || moved) && a->verdict.own < LOSSY &&
+           a->verdict.own + WORSE < would_have(a, b);
 }
 
 static bool is_far(const comparing *c, uint32_t at) {
@@ -272,6 +281,7 @@ static bool is_comparable(const comparing *c, uint32_t at) {
 /* How many tensors of a kind there are, agree, and are far off. */
 typedef struct tally {
     size_t n, alike, far;
+    uint32_t first; /* that is far off */
 } tally;
 
 static bool is_rare(const tally *t) {
@@ -279,10 +289,11 @@ static bool is_rare(const tally *t) {
            (double)t->alike >= MOST * (double)(t->n - t->far);
 }
 
-/* Biases are counted apart: methods correct all of them. */
-static bool stands_out(const comparing *c) {
+/* The worst of those that stand out, if they are rare and the others agree; OQ_NO_ROW. Biases are
+ * counted apart: methods correct all of them. */
+static uint32_t stands_out(const comparing *c) {
     const oq_debug *d = c->given;
-    tally biases = {0}, others = {0};
+    tally biases = {.first = OQ_NO_ROW}, others = {.first = OQ_NO_ROW};
     for (size_t i = 0; i < d->n_ranking; i++) {
         const uint32_t at = d->ranking[i];
         if (!is_comparable(c, at))
@@ -291,9 +302,12 @@ static bool stands_out(const comparing *c) {
         tally *t = bias ? &biases : &others;
         t->n++;
         t->alike += agrees(c, at);
-        t->far += is_far(c, at);
+        if (is_far(c, at) && t->far++ == 0)
+            t->first = at;
     }
-    return is_rare(&others) || (others.far == 0 && is_rare(&biases));
+    return is_rare(&others)                      ? source_of(c, others.first)
+           : others.far == 0 && is_rare(&biases) ? biases.first
+                                                 : OQ_NO_ROW;
 }
 
 /* ---- both ---- */
@@ -334,26 +348,27 @@ static onq_code with_again(const oq_diagnosing *g, const oq_try *t, use_fn *use,
 typedef struct saying {
     oq_buf *out;
     uint32_t row;
+    bool hardly; /* the outputs hardly show it */
 } saying;
 
 static void use_say(comparing *c, void *ctx) {
     saying *s = ctx;
-    s->row = say(c, s->out);
+    s->row = say(c, s->hardly ? stands_out(c) : OQ_NO_ROW, s->out);
 }
 
 onq_code oq_fault_say(const oq_diagnosing *g, const oq_try *t, oq_buf *out, uint32_t *row,
                       onq_error *err) {
-    saying s = {.out = out};
+    saying s = {.out = out, .hardly = oq_gain_over(t->before, t->made.sqnr) < OQ_MIN_GAIN};
     OQ_TRY(with_again(g, t, use_say, &s, err));
     *row = s.row;
-    if (oq_gain_over(g->current.sqnr, t->made.sqnr) < OQ_MIN_GAIN)
+    if (s.hardly)
         oq_buf_adds(out, " The outputs hardly show it on these samples.");
     return ONQ_OK;
 }
 
 static void use_stands_out(comparing *c, void *ctx) {
     bool *yes = ctx;
-    *yes = stands_out(c);
+    *yes = stands_out(c) != OQ_NO_ROW;
 }
 
 onq_code oq_fault_stands_out(const oq_diagnosing *g, const oq_try *t, bool *yes, onq_error *err) {
