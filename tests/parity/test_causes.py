@@ -428,5 +428,36 @@ def test_a_fault_beside_a_larger_cause_is_named_too(tmp_path):
     assert first["cause"] == "amplified" and last["cause"] == "parameters" and names[0] in last["text"], x["causes"]
     assert last["command"] == first["command"] == x["command"]
     text = onq("debug", "--float_model", c.given, "--qdq_model", c.made, "--data", c.data)
-    assert "  and: The parameters of weight" in text and "Mended alone: " in text and "Without it: " in text
+    assert "  and: The parameters of weight" in text and "Mended alone: " in text and "Mended: " in text
     assert "Remedy against all of it, made and measured: " in text
+
+
+def test_a_range_that_the_same_options_do_not_give_is_named(tmp_path):
+    """Where only Conv is quantized, its output before a Relu has a range, which debug cannot ask for."""
+    net = Net([1, 3, 12, 12], 5)
+    x, between = "x", []
+    for n_in in (3, 12, 12, 12):
+        x = net.conv(x, n_in, 12)
+        between.append(x)
+        x = net.op("Relu", x)
+    given = net.save(f"{tmp_path}/float.onnx", x)
+    data = held.save_samples(str(tmp_path), "samples", [1, 3, 12, 12], held.normal, 8, 1)
+    made = held.static(str(tmp_path), given, data, ["--per_channel", "--op_types_to_quantize", "Conv"])
+    model = onnx.load(made)
+    q = next(n for n in pairs(model) if n.input[0] == between[1])
+    replace(model, q.input[1], value_of(model, q.input[1]) * 60)
+    onnx.save(model, made)
+    first = diagnose(given, made, data)["causes"][0]
+    assert first["cause"] == "parameters" and f"activation '{between[1]}'" in first["text"], first
+
+
+def test_what_would_not_be_finished_within_the_budget_is_given_up(tmp_path):
+    """Weights of eight million values: each remedy takes long beside the runs of the samples."""
+    net = Net([1, 1024], 5)
+    x = "x"
+    for _ in range(8):
+        x = net.op("Tanh", net.dense(x, 1024, 1024, scale=np.where(np.arange(1024) == 3, 400.0, 1.0)))
+    given = net.save(f"{tmp_path}/float.onnx", x)
+    data = held.save_samples(str(tmp_path), "samples", [1, 1024], held.normal, 8, 1)
+    x = diagnose(given, held.static(str(tmp_path), given, data, ["--activation_symmetric"]), data)
+    assert x["budget"]["cpu_seconds"] < 1.05 * x["budget"]["limit_cpu_seconds"], x["budget"]

@@ -99,7 +99,7 @@ static void cost(oq_buf *out, const oq_remade *now, const oq_remade *m) {
 
 /* What each of several causes costs: those before it are removed already. */
 static void gain(oq_buf *out, const oq_cause *c) {
-    oq_buf_adds(out, c->also ? " Mended alone: " : " Without it: ");
+    oq_buf_adds(out, c->also ? " Mended alone: " : " Mended: ");
     decibels(out, c->made.sqnr);
     oq_buf_adds(out, " instead of ");
     decibels(out, c->before);

@@ -185,10 +185,32 @@ static uint32_t worst_row(comparing *c) {
     return found != OQ_NO_ROW ? source_of(c, behind_bias(c, found)) : nearest;
 }
 
+/* An activation that the other model leaves float, and whose range loses what one of its values
+ * would keep; OQ_NO_ROW. */
+static uint32_t lonely_row(const comparing *c) {
+    const oq_debug *d = c->given;
+    for (size_t i = 0; i < d->n_ranking; i++) {
+        const uint32_t at = d->ranking[i];
+        const oq_debug_act *a = at >= d->weights.n ? &d->acts.v[at - d->weights.n] : NULL;
+        if (a != NULL && act_again(c, a) == NULL && a->verdict.own < LOSSY &&
+            a->verdict.own + WORSE < a->ideal)
+            return at;
+    }
+    return OQ_NO_ROW;
+}
+
+static void say_lonely(const oq_debug_act *a, oq_buf *out) {
+    oq_buf_adds(out, "The range of activation ");
+    oq_remedy_name(out, a->name);
+    oq_buf_addf(out, " is %.3g to %.3g in this model; its values lie between %.3g and %.3g.",
+                a->q_lo, a->q_hi, (double)a->lo, (double)a->hi);
+}
+
 /* `far`: the tensor that stands out where the others agree, or OQ_NO_ROW. */
 static uint32_t say(comparing *c, uint32_t far, oq_buf *out) {
     const oq_debug *d = c->given;
     const uint32_t worst = worst_row(c), at = far != OQ_NO_ROW ? far : worst;
+    const uint32_t lonely = at == OQ_NO_ROW ? lonely_row(c) : OQ_NO_ROW;
     if (far == OQ_NO_ROW && c->n_acts > 3 && 3 * c->n_other > c->n_acts) {
         oq_buf_addf(out,
                     "The ranges do not fit these samples: %zu of %zu activations have another "
@@ -199,6 +221,9 @@ static uint32_t say(comparing *c, uint32_t far, oq_buf *out) {
                         c->n_clipped == 1 ? "s" : "");
         oq_buf_adds(out, ". The model was calibrated with other samples, with other preprocessing "
                          "or by another method.");
+    } else if (lonely != OQ_NO_ROW) {
+        say_lonely(&d->acts.v[lonely - d->weights.n], out);
+        return lonely;
     } else if (at == OQ_NO_ROW)
         oq_buf_adds(out, "The model is not what its own options make of the float model.");
     else if (at < d->weights.n)

@@ -91,9 +91,9 @@ const bitsNow = +(/--bits (\d+)/.exec(A.again || "") || [0, 0])[1], moreBits = w
 function advise() {
   const total = G.nodes.reduce((s, n) => s + n.macs, 0);
   const all = [];
-  /* Causes were found by making the model again: each builds on those before it, so the last command has them all. A
-     set of nodes that was asked for comes before them. */
-  const causes = () => (A.causes || []).forEach(([text, line, before, after, row], i) => { const last = i === A.causes.length - 1, li = step(`${i ? "And" : "Cause"}: ${text}${last && i ? ` One command against ${i > 1 ? "all of these" : "both"}:` : ""}`, last ? line : ""); li.classList.add("cause"); li.append(evidence(before, after, row)); });
+  /* Causes were found by making the model again: each builds on those before it, so the last command has them all. It
+     stands with the first, where it is seen. A set of nodes that was asked for comes before them. */
+  const causes = () => (A.causes || []).forEach(([text, , before, after, row], i, all) => { const more = all.length - 1, li = step(`${i ? "And" : "Cause"}: ${text}${!i && more ? ` One command against ${more > 1 ? `this and the ${more} causes below` : "this and the cause below"}:` : ""}`, i ? "" : all[more][1]); li.classList.add("cause"); li.append(evidence(before, after, row)); });
   if (A.half !== undefined) step(`Too few samples: calibrated with every other one and judged on all, the outputs have ${dB(A.half)}. Expect this on new samples, and calibrate with more.`);
   if (!S || !S.bisected) causes();
   if (A.causes && !A.causes.length && A.half === undefined) step(D.grade > 1 ? "Cause: no fault was found." : "Cause: none was found. No remedy that was tried makes a good model.");
@@ -232,7 +232,7 @@ const bytes = s => Uint8Array.from(atob(s), c => c.charCodeAt(0));
 function histogram(r) {
   const [lo, hi, data] = r.hist, v = bytes(data), n = v.length / 2, f = make("figure"), cap = make("figcaption", undefined, "key");
   const W = 360, H = 130, s = svg("svg", {viewBox: `0 0 ${W} ${H + 18}`, role: "img", "aria-label": "Histogram of float and quantized values"});
-  const key = (c, t) => { const i = make("i"); i.style.background = `var(${c})`; cap.append(i, t); };
+  const key = (c, t) => { const s = make("span"), i = make("i"); i.style.background = `var(${c})`; s.append(i, t); cap.append(" ", s); };
   cap.append("Values (log counts)"); key("--float", "float"); key("--quantized", "quantized"); if (r.qlo !== null) key("--range", "range");
   const bw = W / n;
   for (let i = 0; i < n; i++) {
