@@ -14,11 +14,12 @@ onq_code oq_target_read(oq_str text, oq_target *out, onq_error *err) {
     const char *is = memchr(text.p, '=', text.n);
     const oq_str name = {text.p, is != NULL ? (size_t)(is - text.p) : 0};
     if (is == NULL || !oq_metric_find(name, &out->metric))
-        return oq_fail(err, ONQ_E_OPTION,
-                       "--target: '%.*s' is not METRIC=VALUE with agreement, sample_agreement, "
-                       "text_agreement, sqnr, cosine, neighbours, iou, detections, kl, perplexity_rise, "
-                       "accuracy_drop or metric",
-                       OQ_STR(text));
+        return oq_fail(
+            err, ONQ_E_OPTION,
+            "--target: '%.*s' is not METRIC=VALUE with agreement, sample_agreement, "
+            "text_agreement, sqnr, cosine, neighbours, iou, detections, kl, perplexity_rise, "
+            "accuracy_drop or metric",
+            OQ_STR(text));
     if (!oq_real_read(is + 1, &out->value))
         return oq_fail(err, ONQ_E_OPTION, "--target: '%s' is not a number", is + 1);
     const oq_metric_info *m = oq_metric_of(out->metric);
@@ -82,9 +83,8 @@ static bool noise_is_lost(double db, const oq_scoring *some, const oq_scoring *w
 static bool answers_are_lost(const oq_target *x, const oq_scoring *some, const oq_scoring *whole,
                              double (*changed)(const oq_sample_score *v),
                              double (*of)(const oq_sample_score *v)) {
-    const double n = some->margins.n > 0
-                         ? (double)oq_scoring_clear_changes(some, x->metric, whole)
-                         : sum_of(some, changed);
+    const double n = some->margins.n > 0 ? (double)oq_scoring_clear_changes(some, x->metric, whole)
+                                         : sum_of(some, changed);
     return n > (1 - x->value / 100) * sum_of(whole, of);
 }
 

@@ -26,6 +26,12 @@ static const struct {
     {"op_set pays", "pays"},
 };
 
+/* For labels. */
+static const char *words_of_base(const oq_tune *t) {
+    return t->base != NULL && t->base_float == t->other_base ? ", Conv over one axis as MatMul"
+                                                             : "";
+}
+
 /* With the graphs inside of If, Loop and Scan quantized too, and without. */
 static onq_code try_op_set(oq_tune *t, const char *label, const char *op_set, onq_error *err) {
     oq_candidate *v[2] = {NULL, NULL};
@@ -37,9 +43,7 @@ static onq_code try_op_set(oq_tune *t, const char *label, const char *op_set, on
         if (inner)
             OQ_TRY(oq_recipe_add(&r, t->arena, "enable_subgraph", NULL, err));
         const oq_str text = oq_str_format(t->arena, "%s%s%s", label, inner ? ", inner graphs" : "",
-                                          t->base != NULL && t->base_float == t->other_base
-                                              ? ", Conv over one axis as MatMul"
-                                              : "");
+                                          words_of_base(t));
         OQ_TRY_ALLOC(text.p != NULL, err);
         OQ_TRY(oq_tune_try(t, &r, text.p, &v[inner], err));
     }
@@ -99,6 +103,26 @@ bool oq_tune_is_better_base(const oq_candidate *now, const oq_candidate *other) 
            (gain > CLEARLY_DB && other->ms < fmin(FAR_SLOWER, 1 + TIME_A_DB * gain) * now->ms);
 }
 
+static onq_code try_dynamic(oq_tune *t, onq_error *err) {
+    /* Convolutions of integers whose ranges are found while they run take several times as long as
+     * float ones. */
+    if (!t->allow_dynamic || (t->mostly_conv && t->allow_static))
+        return ONQ_OK;
+    for (int inner = 0; inner <= (t->inner || t->inner_lstm ? 1 : 0); inner++) {
+        oq_candidate *c = NULL;
+        oq_recipe r = {.command = "dynamic", .after = t->base};
+        OQ_TRY(oq_recipe_add(&r, t->arena, "per_channel", NULL, err));
+        if (inner)
+            OQ_TRY(oq_recipe_add(&r, t->arena, "enable_subgraph", NULL, err));
+        const oq_str text =
+            oq_str_format(t->arena, "dynamic%s%s", inner ? ", inner graphs" : "", words_of_base(t));
+        OQ_TRY_ALLOC(text.p != NULL, err);
+        OQ_TRY(oq_tune_try(t, &r, text.p, &c, err));
+    }
+    return ONQ_OK;
+}
+
+/* What was mostly convolution may be products now, whose ranges can be found while they run. */
 static onq_code try_other_base(oq_tune *t, onq_error *err) {
     oq_candidate *before = NULL, *first = t->base_float;
     if (t->other_base == NULL || !t->allow_static)
@@ -108,7 +132,7 @@ static onq_code try_other_base(oq_tune *t, onq_error *err) {
     OQ_TRY(oq_tune_set_base(t, t->other_base, err));
     OQ_TRY(try_sets_of_other(t, before, err));
     return oq_tune_is_better_base(before, oq_tune_fastest_set(t, t->base))
-               ? ONQ_OK
+               ? try_dynamic(t, err)
                : oq_tune_set_base(t, first, err);
 }
 
@@ -128,22 +152,6 @@ static onq_code try_static(oq_tune *t, onq_error *err) {
         OQ_TRY(try_op_set(t, op_sets[i].label, op_sets[i].op_set, err));
     OQ_TRY(try_other_base(t, err));
     return try_plain(t, err);
-}
-
-static onq_code try_dynamic(oq_tune *t, onq_error *err) {
-    /* Convolutions of integers whose ranges are found while they run take several times as long as
-     * float ones. */
-    if (!t->allow_dynamic || (t->mostly_conv && t->allow_static))
-        return ONQ_OK;
-    for (int inner = 0; inner <= (t->inner || t->inner_lstm ? 1 : 0); inner++) {
-        oq_candidate *c = NULL;
-        oq_recipe r = {.command = "dynamic", .after = t->base};
-        OQ_TRY(oq_recipe_add(&r, t->arena, "per_channel", NULL, err));
-        if (inner)
-            OQ_TRY(oq_recipe_add(&r, t->arena, "enable_subgraph", NULL, err));
-        OQ_TRY(oq_tune_try(t, &r, inner ? "dynamic, inner graphs" : "dynamic", &c, err));
-    }
-    return ONQ_OK;
 }
 
 static onq_code try_qoperator(oq_tune *t, onq_error *err) {

@@ -333,9 +333,10 @@ static onq_code check_classes(oq_auto *a, oq_metric metric, onq_error *err) {
                        "--target detections: the outputs are not known as boxes with scores, or no "
                        "score is above 0.3 (--target sqnr=DB)");
     if (metric == OQ_METRIC_TEXT_AGREEMENT && !m->is_text)
-        return oq_fail(err, ONQ_E_INVALID,
-                       "--target text_agreement: no output is known to hold the rows of a text with "
-                       "blanks between characters (--target sample_agreement=PERCENT)");
+        return oq_fail(
+            err, ONQ_E_INVALID,
+            "--target text_agreement: no output is known to hold the rows of a text with "
+            "blanks between characters (--target sample_agreement=PERCENT)");
     const bool needs = metric == OQ_METRIC_AGREEMENT || metric == OQ_METRIC_SAMPLE_AGREEMENT ||
                        metric == OQ_METRIC_KL || metric == OQ_METRIC_PERPLEXITY_RISE;
     if (!needs)
@@ -387,8 +388,7 @@ static onq_code find_texts(oq_auto *a, onq_error *err) {
     bool needed = a->tune.targets.n == 0;
     for (size_t i = 0; i < a->tune.targets.n; i++)
         needed |= a->tune.targets.v[i].metric == OQ_METRIC_TEXT_AGREEMENT;
-    return needed && !a->meaning.language.is && a->meaning.detector == NULL &&
-                   !a->meaning.decision
+    return needed && !a->meaning.language.is && a->meaning.detector == NULL && !a->meaning.decision
                ? oq_trials_find_texts(&a->choose, &a->meaning, err)
                : ONQ_OK;
 }

@@ -118,10 +118,10 @@ static void worst_json(oq_jw *w, const oq_score *s) {
 }
 
 static void score_json(const oq_auto *a, oq_jw *w, const oq_score *s, bool exact) {
-    static const oq_metric others[] = {OQ_METRIC_TEXT_AGREEMENT, OQ_METRIC_NEIGHBOURS,
-                                       OQ_METRIC_IOU,            OQ_METRIC_DETECTIONS,
-                                       OQ_METRIC_KL,             OQ_METRIC_PERPLEXITY_RISE,
-                                       OQ_METRIC_METRIC};
+    static const oq_metric others[] = {
+        OQ_METRIC_TEXT_AGREEMENT, OQ_METRIC_NEIGHBOURS, OQ_METRIC_IOU,
+        OQ_METRIC_DETECTIONS,     OQ_METRIC_KL,         OQ_METRIC_PERPLEXITY_RISE,
+        OQ_METRIC_METRIC};
     figures_json(a, w, s, exact);
     oq_jw_real(w, "agreement", oq_score_of(s, OQ_METRIC_AGREEMENT));
     oq_jw_real(w, "sample_agreement", oq_score_of(s, OQ_METRIC_SAMPLE_AGREEMENT));

@@ -184,8 +184,8 @@ onq_code oq_flips_expect(const oq_flips *f, const oq_flip_rows *samples, size_t 
     }
     *out = oq_ratio_of(sums, n_samples);
     out->value = (out->value * of + reach(&s, 2 * most) / 2) / (of + 1);
-    out->error = hypot(out->error, out->value * hypot(density_error(f, samples, n_samples, &s, near),
-                                                      OF_MODEL));
+    out->error = hypot(
+        out->error, out->value * hypot(density_error(f, samples, n_samples, &s, near), OF_MODEL));
     return ONQ_OK;
 }
 
@@ -216,9 +216,9 @@ onq_code oq_flips_expect_any(const oq_flips *f, const oq_flip_rows *samples, siz
     const double each = (double)f->n / all.of; /* rows for each of these */
     const bool lean = all.losses >= all.gains;
     for (size_t i = 0; i < n_samples; i++)
-        near[i] = (oq_loss){
-            fmin(each * (lean ? v[i].losses : (v[i].losses + v[i].gains) / 2), (double)samples[i].answers),
-            (double)samples[i].answers, samples[i].fold};
+        near[i] = (oq_loss){fmin(each * (lean ? v[i].losses : (v[i].losses + v[i].gains) / 2),
+                                 (double)samples[i].answers),
+                            (double)samples[i].answers, samples[i].fold};
     *out = oq_ratio_of(near, n_samples);
     out->value += each * reach(&s, 2 * most) / 2 / fmax(answers, 1);
     out->error = hypot(out->error, out->value * hypot(density, OF_MODEL_ANY));

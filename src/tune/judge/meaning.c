@@ -16,8 +16,7 @@
  * landmarks of faces, eyes and hands, and .01 to .04 in logits of 10 and 1,000 classes. */
 #define FIXED_COLUMNS 0.8
 
-static const char of_linear[] =
-    "the output comes from a linear operator, as scores of classes do";
+static const char of_linear[] = "the output comes from a linear operator, as scores of classes do";
 
 static const oq_metric_info metrics[OQ_METRICS] = {
     {"agreement", "the same class as float", false, true, 0, 100, 0.5},
@@ -310,8 +309,8 @@ static const char *numbers_in(const columns *c, bool sequence) {
                : NULL;
 }
 
-onq_code oq_meaning_look(oq_meaning *m, const oq_datum *const *samples, size_t n_samples, oq_arena *a,
-                         onq_error *err) {
+onq_code oq_meaning_look(oq_meaning *m, const oq_datum *const *samples, size_t n_samples,
+                         oq_arena *a, onq_error *err) {
     const size_t at = m->classes;
     const oq_datum *first = n_samples > 0 && at < m->n ? &samples[0][at] : NULL;
     if (first == NULL || m->why != of_linear || m->language.is || first->rank < 2 ||
@@ -385,8 +384,7 @@ oq_default_target oq_meaning_target(const oq_meaning *m, const oq_datum *outputs
     const bool real = info != NULL && info->cls == OQ_CLASS_REAL;
     const int64_t last = d != NULL && d->rank > 0 ? d->dims[d->rank - 1] : 0;
     const oq_default_target none = {
-        OQ_METRIC_SQNR, 30,
-        m->numbers != NULL ? m->numbers : "no output is known to hold classes"};
+        OQ_METRIC_SQNR, 30, m->numbers != NULL ? m->numbers : "no output is known to hold classes"};
     if (m->detector != NULL)
         return (oq_default_target){OQ_METRIC_DETECTIONS, 95, m->detector->why};
     if (d == NULL || d->kind != OQ_DATUM_TENSOR || d->count == 0)
@@ -404,8 +402,7 @@ oq_default_target oq_meaning_target(const oq_meaning *m, const oq_datum *outputs
         return (oq_default_target){OQ_METRIC_KL, 0.1, m->why};
     const uint64_t rows = d->count / (uint64_t)last;
     if (d->rank == 3 && rows > oq_sequences_of(d, batch))
-        return (oq_default_target){m->is_text ? OQ_METRIC_TEXT_AGREEMENT
-                                                           : OQ_METRIC_SAMPLE_AGREEMENT,
-                                   98, m->why};
+        return (oq_default_target){
+            m->is_text ? OQ_METRIC_TEXT_AGREEMENT : OQ_METRIC_SAMPLE_AGREEMENT, 98, m->why};
     return (oq_default_target){OQ_METRIC_AGREEMENT, 99, m->why};
 }

@@ -49,17 +49,17 @@ typedef struct oq_meaning {
     const oq_link *links;    /* of the outputs, in their order */
     const char *const *whys; /* each may hold scores of classes, for people; NULL: it does not */
     size_t n;
-    size_t classes;     /* the first output that holds scores of classes; n: none does */
-    const char *why;    /* it does, for people; NULL: none does */
-    bool is_text;       /* its rows are read as a text (text.h), as far as somebody looked */
-    uint64_t blank;     /* then: the class that is no character */
-    bool scores_alone;  /* each class has a Sigmoid of its own: only rows of a matrix count */
-    size_t decides;     /* the first output that comes from a Sigmoid and is no state; n: none does */
-    bool decision;      /* `classes` is it, and a row of it is one number: which side of one half it
+    size_t classes;    /* the first output that holds scores of classes; n: none does */
+    const char *why;   /* it does, for people; NULL: none does */
+    bool is_text;      /* its rows are read as a text (text.h), as far as somebody looked */
+    uint64_t blank;    /* then: the class that is no character */
+    bool scores_alone; /* each class has a Sigmoid of its own: only rows of a matrix count */
+    size_t decides;  /* the first output that comes from a Sigmoid and is no state; n: none does */
+    bool decision;   /* `classes` is it, and a row of it is one number: which side of one half it
                          * is on */
-    bool both_sides;    /* float's numbers are: a tenth of them on each, at least */
+    bool both_sides; /* float's numbers are: a tenth of them on each, at least */
     const char *numbers; /* why an output of a linear operator holds no classes; NULL: none */
-    const bool *states; /* outputs that go back into the model, which are no answers */
+    const bool *states;  /* outputs that go back into the model, which are no answers */
     oq_language language;
     const struct oq_detector *detector; /* detect.h; NULL: it detects nothing */
     bool wanted[OQ_METRICS];
@@ -76,8 +76,8 @@ onq_code oq_meaning_find(oq_model *m, const oq_roles *roles, oq_arena *a, oq_mea
 
 /* A linear operator gives scores of classes, but also coordinates and grades. Looks at float's
  * outputs of all samples, and takes numbers of the second kind for no classes. */
-onq_code oq_meaning_look(oq_meaning *m, const oq_datum *const *samples, size_t n_samples, oq_arena *a,
-                         onq_error *err);
+onq_code oq_meaning_look(oq_meaning *m, const oq_datum *const *samples, size_t n_samples,
+                         oq_arena *a, onq_error *err);
 
 bool oq_meaning_is_state(const oq_meaning *m, size_t output);
 /* Looks at float's outputs of all samples: an output of one probability is a decision, and the rows

@@ -522,8 +522,7 @@ static answer_rows rows_of(const oq_scoring *s, size_t sample, answers what) {
     case ANSWER_NEIGHBOURS:
         return (answer_rows){v->embeddings, v->first_embedding, v->embeddings, NULL};
     case ANSWER_TEXTS:
-        return (answer_rows){v->texts, v->first_event, v->events,
-                             s->text.counts.v + v->first_text};
+        return (answer_rows){v->texts, v->first_event, v->events, s->text.counts.v + v->first_text};
     case ANSWER_SEQUENCES:
         return (answer_rows){v->sequences, v->first_row, v->rows, NULL};
     case ANSWER_ROWS:
@@ -538,9 +537,8 @@ static bool is_any_row(answers what) {
 }
 
 static oq_flips flips_of(const oq_scoring *s, answers what) {
-    return what == ANSWER_TEXTS
-               ? (oq_flips){s->text.margins.v, s->text.errors.v, s->text.margins.n}
-               : (oq_flips){s->margins.v, s->errors.v, s->margins.n};
+    return what == ANSWER_TEXTS ? (oq_flips){s->text.margins.v, s->text.errors.v, s->text.margins.n}
+                                : (oq_flips){s->margins.v, s->errors.v, s->margins.n};
 }
 
 /* Answers that changed and are no close calls, and of how many: rows of which none is clear are none
@@ -575,7 +573,8 @@ uint64_t oq_scoring_clear_changes(const oq_scoring *s, oq_metric m, const oq_sco
                                                            : ANSWER_TEXTS;
     const oq_flips f = flips_of(s, what);
     assert(what != ANSWER_TEXTS || m == OQ_METRIC_TEXT_AGREEMENT);
-    return count_clear(s, &f, what, what == ANSWER_TEXTS ? whole->text_close : whole->close).changed;
+    return count_clear(s, &f, what, what == ANSWER_TEXTS ? whole->text_close : whole->close)
+        .changed;
 }
 
 /* Rows that float hardly decides, and how many of them changed. */

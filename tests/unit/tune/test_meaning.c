@@ -456,7 +456,7 @@ static void promises_hold(void **state) {
 #define EACH  30 /* rows of a text */
 
 static oq_ratio expect_texts(bm *b, const float *margins, const float *errors, size_t texts,
-                           size_t each) {
+                             size_t each) {
     const oq_flips f = {margins, errors, texts * each};
     oq_flip_rows rows[TEXTS];
     oq_ratio r;
@@ -533,13 +533,19 @@ static void promises_of_texts_hold(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(outputs),       cmocka_unit_test(default_targets),
+        cmocka_unit_test(outputs),
+        cmocka_unit_test(default_targets),
         cmocka_unit_test(numbers_are_no_classes),
-        cmocka_unit_test(folds),         cmocka_unit_test(order_does_not_matter),
-        cmocka_unit_test(one_sample),    cmocka_unit_test(equal_ones_stay_together),
-        cmocka_unit_test(student),       cmocka_unit_test(ratios),
-        cmocka_unit_test(margins_are_spread), cmocka_unit_test(promises_hold),
-        cmocka_unit_test(errors_that_count), cmocka_unit_test(any_row),
+        cmocka_unit_test(folds),
+        cmocka_unit_test(order_does_not_matter),
+        cmocka_unit_test(one_sample),
+        cmocka_unit_test(equal_ones_stay_together),
+        cmocka_unit_test(student),
+        cmocka_unit_test(ratios),
+        cmocka_unit_test(margins_are_spread),
+        cmocka_unit_test(promises_hold),
+        cmocka_unit_test(errors_that_count),
+        cmocka_unit_test(any_row),
         cmocka_unit_test(promises_of_texts_hold),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

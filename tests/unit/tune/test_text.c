@@ -145,10 +145,8 @@ static void batches(void **state) {
 /* Figure and bound of a scoring: of 20 samples one has another text, though rows differ in all. */
 static void figures(void **state) {
     const oq_link links[] = {OQ_LINK_NONE};
-    const oq_meaning meaning = {.links = links,
-                                .n = 1,
-                                .is_text = true,
-                                .wanted = {[OQ_METRIC_TEXT_AGREEMENT] = true}};
+    const oq_meaning meaning = {
+        .links = links, .n = 1, .is_text = true, .wanted = {[OQ_METRIC_TEXT_AGREEMENT] = true}};
     float a[MOST * CLASSES], b[MOST * CLASSES];
     int64_t da[3], db[3];
     bm m;
@@ -162,14 +160,13 @@ static void figures(void **state) {
         const oq_datum flt = scores_of("_aa_b_", "      ", 0, a, da),
                        other = scores_of(i == 7 ? "_aa_c_" : "_a__bb", "      ", 0, b, db);
         s.fold = (unsigned)(i % 2);
-        assert_ok(oq_scoring_add(&s,
-                                 &(oq_pair){.number = i,
-                                            .flt = &flt,
-                                            .quantized = &other,
-                                            .n_quantized = 1,
-                                            .batch = 1},
-                                 &err),
-                  err);
+        assert_ok(
+            oq_scoring_add(
+                &s,
+                &(oq_pair){
+                    .number = i, .flt = &flt, .quantized = &other, .n_quantized = 1, .batch = 1},
+                &err),
+            err);
     }
     assert_ok(oq_scoring_end(&s, &out, &err), err);
     assert_float_equal(out.figures[OQ_METRIC_TEXT_AGREEMENT].value, 95, 1e-9);

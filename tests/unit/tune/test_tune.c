@@ -60,6 +60,50 @@ static void order(void **state) {
     tune_rig_end(&r);
 }
 
+static double ms_of(const oq_candidate *c, double rewritten) {
+    const oq_recipe *base = c->recipe.after;
+    return c->exact || c->recipe.command == NULL ? 10
+           : base != NULL && base->options.n > 0 ? rewritten
+                                                 : 6;
+}
+
+static double faster_rewritten(void *ctx, const oq_candidate *c) {
+    (void)ctx;
+    return ms_of(c, 4);
+}
+
+static double slower_rewritten(void *ctx, const oq_candidate *c) {
+    (void)ctx;
+    return ms_of(c, 9);
+}
+
+/* Where a Conv over one axis is better as a MatMul, ranges may be found while that runs, too. */
+static void products_of_conv(void **state) {
+    static const oq_recipe_option rewrite = {"rewrite", "conv1d"};
+    for (int faster = 0; faster < 2; faster++) {
+        tune_rig r;
+        tune_rig_begin(&r, *state, false);
+        oq_candidate other = {.label = "float, prepared, conv1d",
+                              .recipe = {.command = "preprocess"},
+                              .path = r.t.float_path,
+                              .size = r.t.float_size,
+                              .ms = 10,
+                              .ok = true,
+                              .exact = true};
+        assert_true(OQ_PUSH(&r.arena, &other.recipe.options, rewrite));
+        r.t.other_base = &other;
+        r.t.clock = faster ? faster_rewritten : slower_rewritten;
+        tune_rig_want(&r, 400);
+        tune_rig_search(&r);
+        size_t found = 0;
+        for (size_t i = 0; i < r.t.all.n; i++)
+            found += strcmp(r.t.all.v[i]->label, "dynamic, Conv over one axis as MatMul") == 0;
+        tune_rig_find(&r, "op_set pays, Conv over one axis as MatMul");
+        assert_int_equal(found, faster);
+        tune_rig_end(&r);
+    }
+}
+
 static size_t count_labels(const tune_rig *r, const char *part) {
     size_t n = 0;
     for (size_t i = 0; i < r->t.all.n; i++)
@@ -433,6 +477,7 @@ int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
     const struct CMUnitTest tests[] = {
         TEST(order),
+        TEST(products_of_conv),
         TEST(refinements),
         TEST(ends_what_is_lost),
         TEST(inner_graphs_and_language),
