@@ -166,6 +166,23 @@ def test_a_quantized_model_to_beat(world):
     assert given["sqnr"] == pytest.approx(noise_of(flt, made), abs=0.05)
 
 
+def test_a_quantized_model_that_misses_the_target_too(tmp_path):
+    """Nothing else may be tried that is faster than float, so the given model stays, and nobody calls it the most
+    accurate one."""
+    rng = np.random.default_rng(9)
+    init = [numpy_helper.from_array(rng.standard_normal((768, 768)).astype(np.float32) / 28, f"w{i}") for i in range(3)]
+    nodes = [helper.make_node("MatMul", [f"t{i}", f"w{i}"], [f"t{i + 1}"], name=f"mm{i}") for i in range(3)]
+    io = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [64, 768]) for name in ("t0", "t3")]
+    graph = helper.make_graph(nodes, "g", io[:1], io[1:], init)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), tmp_path / "m.onnx")
+    np.savez(tmp_path / "x.npz", t0=rng.standard_normal((8, 64, 768)).astype(np.float32))
+    onq("static", "-i", tmp_path / "m.onnx", "-o", tmp_path / "int8.onnx", "--data", tmp_path / "x.npz", status=0)
+    r = onq("auto", "-i", tmp_path / "m.onnx", "-o", tmp_path / "out.onnx", "--data", tmp_path / "x.npz", "--improve",
+            tmp_path / "int8.onnx", "--target", "sqnr=300", "--allow", "float16", status=0)
+    assert "yours is the best" in r.stdout
+    assert "as fast as yours reaches the target: yours was written" in r.stderr and "most accurate" not in r.stderr
+
+
 def test_nodes_without_names_have_units(tmp_path):
     rng = np.random.default_rng(8)
     classifier(tmp_path / "m.onnx", rng)

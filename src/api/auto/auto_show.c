@@ -457,9 +457,9 @@ static void sure_text(const oq_auto *a, oq_buf *b) {
         oq_buf_addf(b, "the worst tenth of the %s: %.1f dB\n", oq_trials_word(set), s->worst_tenth);
     if (s->close_calls > 0)
         oq_buf_addf(b,
-                    "%" PRIu64 " of %" PRIu64 " rows are close calls in float; %" PRIu64
-                    " of these changed%s\n",
-                    s->close_calls, s->rows, s->close_flips,
+                    "%" PRIu64 " of %" PRIu64 " rows %s in float; %" PRIu64 " of these changed%s\n",
+                    s->close_calls, s->rows,
+                    s->close_calls == 1 ? "is a close call" : "are close calls", s->close_flips,
                     s->close_flips > 0 ? ", which the bound counts and the target does not" : "");
 }
 
@@ -563,6 +563,9 @@ void oq_auto_text(const oq_auto *a) {
         oq_alert(a->job->env, "nothing could be quantized: the model stays float");
     else if (!a->reached && a->chosen->exact)
         oq_alert(a->job->env, "no candidate reaches the target: the model stays float");
+    else if (!a->reached && a->chosen == a->tune.rival_found)
+        oq_alert(a->job->env, "no candidate that is as fast as yours reaches the target: yours was "
+                              "written");
     else if (!a->reached)
         oq_alert(a->job->env, "no candidate reaches the target: the most accurate was written (%s)",
                  a->chosen->label);
