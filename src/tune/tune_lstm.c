@@ -25,8 +25,8 @@ static onq_code quantize_lstm(oq_tune *t, const oq_candidate *from, oq_candidate
     return oq_tune_time(t, err);
 }
 
-/* The fastest that reaches the targets and was not tried; with an LSTM in integers it must be able to
- * be faster than what reaches them already. */
+/* The fastest that reaches the targets and was not tried; with an LSTM in integers it must be able
+ * to be faster than what reaches them already. */
 static const oq_candidate *next_to_try(const oq_tune *t, double gain, const oq_candidate *const *v,
                                        size_t n) {
     double least = INFINITY;

@@ -44,7 +44,8 @@ static const onq_option_info rows[] = {
         "the same if they overlap by half), kl=X and "
         "perplexity_rise=PERCENT (language models), accuracy_drop=PERCENT (with --labels), "
         "metric=X (of --evaluate). Default: agreement=99 if an output holds scores of "
-        "classes or one probability, sample_agreement=98 if it holds a sequence of them, text_agreement=98 if it is "
+        "classes or one probability, sample_agreement=98 if it holds a sequence of them, "
+        "text_agreement=98 if it is "
         "a text, kl=0.1 for a language model, detections=95 for a detector, otherwise sqnr=30."),
     OQ_TEXT("evaluate", 0, "", "", "COMMAND",
             "A command that prints one number for a model, for --target metric=X; larger is "
@@ -605,7 +606,8 @@ static onq_code open_state(oq_auto *a, onq_error *err) {
     return rc;
 }
 
-/* Bodies that only move values, as exporters write them around a Squeeze, have nothing to quantize. */
+/* Bodies that only move values, as exporters write them around a Squeeze, have nothing to
+ * quantize. */
 static onq_code see_graph(void *ctx, oq_graph *g, onq_error *err) {
     oq_auto *a = ctx;
     const bool inner = g != a->model->proto->graph;
