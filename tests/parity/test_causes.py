@@ -394,8 +394,13 @@ def zero_point(model):
     return move(3, 90)(model)
 
 
+def older(model):
+    from causes_sixth import checkpoint
+    return checkpoint(0.3)(model)
+
+
 OUT_OF_SIGHT = {
-    "qdq": [held.one_channel(2, 8), held.weight_scale(1, 0.2), held.act_range(3, 20), held.act_range(3, 0.2), lost_bias, zero_point],
+    "qdq": [held.one_channel(2, 8), held.weight_scale(1, 0.2), held.act_range(3, 20), held.act_range(3, 0.2), lost_bias, zero_point, older],
     "qoperator": [held.one_channel(2, 8), held.weight_scale(1, 5), lost_bias],
     "dynamic": [held.one_channel(2, 8), held.weight_scale(1, 5), held.bits(1, 3)],
     "nbits": [block_scale],

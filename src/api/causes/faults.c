@@ -309,28 +309,40 @@ typedef struct tally {
     uint32_t first; /* that is far off */
 } tally;
 
+static void add(tally *t, const comparing *c, uint32_t at) {
+    t->n++;
+    t->alike += agrees(c, at);
+    if (is_far(c, at) && t->far++ == 0)
+        t->first = at;
+}
+
 static bool is_rare(const tally *t) {
     return t->far > 0 && t->far * RARE <= t->n + RARE - 1 && t->alike > 1 &&
            (double)t->alike >= MOST * (double)(t->n - t->far);
 }
 
-/* The worst of those that stand out, if they are rare and the others agree; OQ_NO_ROW. Biases are
- * counted apart: methods correct all of them. */
+/* Weights do not depend on samples, and no method rounds them that badly: they are of another float
+ * model. */
+static bool is_most(const tally *weights) {
+    return weights->far > 1 && 2 * weights->far >= weights->n;
+}
+
+/* The worst of those that stand out, if they are rare and the others agree, or if they are most of
+ * the weights; OQ_NO_ROW. Biases are counted apart: methods correct all of them. */
 static uint32_t stands_out(const comparing *c) {
     const oq_debug *d = c->given;
-    tally biases = {.first = OQ_NO_ROW}, others = {.first = OQ_NO_ROW};
+    tally biases = {.first = OQ_NO_ROW}, others = biases, weights = biases;
     for (size_t i = 0; i < d->n_ranking; i++) {
         const uint32_t at = d->ranking[i];
         if (!is_comparable(c, at))
             continue;
         const bool bias = at < d->weights.n && d->weights.v[at].type == OQ_INT32;
-        tally *t = bias ? &biases : &others;
-        t->n++;
-        t->alike += agrees(c, at);
-        if (is_far(c, at) && t->far++ == 0)
-            t->first = at;
+        add(bias ? &biases : &others, c, at);
+        if (at < d->weights.n && !bias)
+            add(&weights, c, at);
     }
-    return is_rare(&others)                      ? source_of(c, others.first)
+    return is_most(&weights)                     ? weights.first
+           : is_rare(&others)                    ? source_of(c, others.first)
            : others.far == 0 && is_rare(&biases) ? biases.first
                                                  : OQ_NO_ROW;
 }
