@@ -466,3 +466,18 @@ def test_what_would_not_be_finished_within_the_budget_is_given_up(tmp_path):
     data = held.save_samples(str(tmp_path), "samples", [1, 1024], held.normal, 8, 1)
     x = diagnose(given, held.static(str(tmp_path), given, data, ["--activation_symmetric"]), data)
     assert x["budget"]["cpu_seconds"] < 1.05 * x["budget"]["limit_cpu_seconds"], x["budget"]
+
+
+def test_a_weight_of_one_output_is_not_taken_for_a_scaled_one(tmp_path):
+    """A factor for each of its rows explains all of its values, whatever they are."""
+    net = Net([4, 40], 5)
+    x = net.op("Relu", net.dense(net.op("Relu", net.dense("x", 40, 40)), 40, 40))
+    given = net.save(f"{tmp_path}/float.onnx", net.dense(x, 40, 1))
+    data = held.save_samples(str(tmp_path), "samples", [4, 40], held.normal, 8, 1)
+    made = held.static(str(tmp_path), given, data, ["--per_channel"])
+    model = onnx.load(made)
+    older(model)
+    onnx.save(model, made)
+    found = json.loads(onq("debug", "--float_model", given, "--qdq_model", made, "--data", data, "--json"))
+    assert not any("rescaled_sqnr" in w for w in found["weights"].values())
+    assert found["diagnosis"]["causes"][0]["cause"] == "parameters"

@@ -22,6 +22,7 @@
 #define UNEVEN  1.05 /* factors differ by this: one for all is a wrong scale */
 #define SHARE   4    /* one in so many channels at least: fewer are wrong scales of channels */
 #define TURNS   4
+#define PROOF   2    /* values for each factor: as many factors as values explain anything */
 
 typedef struct matrix {
     const float *x, *y;             /* float, dequantized */
@@ -38,7 +39,8 @@ static bool is_matrix(const oq_debug_weight *w, matrix *m) {
     m->rows = (uint64_t)t->dims.v[0];
     m->columns = (uint64_t)t->dims.v[1];
     m->inside = w->sums.n / m->rows / m->columns;
-    return m->inside > 0 && m->rows * m->columns * m->inside == w->sums.n;
+    return m->inside > 0 && m->rows * m->columns * m->inside == w->sums.n &&
+           w->sums.n >= PROOF * (m->rows + m->columns);
 }
 
 /* The factors of one axis that fit best while those of the other stay. */
