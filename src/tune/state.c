@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define FORMAT "onq auto 5"
+#define FORMAT "onq auto 6"
 
 /* The numbers of a row, by name. */
 typedef struct field {

@@ -1,7 +1,8 @@
 /*
  * state.h — what a search has measured, in a file: a search that was stopped goes on from there.
  *
- * Rows are found by the text of their recipe. The file is written whole after every measurement. It
+ * Rows are found by the text of their recipe; where some samples judged it, because it missed the
+ * targets, by these targets too. The file is written whole after every measurement. It
  * belongs to one model and one set of samples; with others it is refused.
  */
 #pragma once

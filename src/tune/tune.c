@@ -404,12 +404,22 @@ static onq_code clock_float(oq_tune *t, onq_error *err) {
 
 /* ---- one candidate ---- */
 
+/* The targets that ended the scoring of a candidate early: with others more samples may judge it. */
+static void add_targets(const oq_tune *t, oq_buf *b) {
+    for (size_t i = 0; i < t->targets.n; i++)
+        oq_buf_addf(b, "%s%s=%.17g", i > 0 ? ", " : "",
+                    oq_metric_of(t->targets.v[i].metric)->name, t->targets.v[i].value);
+    oq_buf_adds(b, " missed: ");
+}
+
 /* The text by which a measurement is found again. */
-static const char *key_of(oq_tune *t, const oq_recipe *r, size_t n_samples) {
+static const char *key_of(oq_tune *t, const oq_recipe *r, size_t n_samples, bool partly) {
     oq_buf b;
     oq_buf_init(&b, &t->env->alloc);
     if (n_samples != SIZE_MAX)
         oq_buf_addf(&b, "%zu samples: ", n_samples);
+    if (partly)
+        add_targets(t, &b);
     for (const oq_recipe *x = r; x != NULL; x = x->after) {
         oq_recipe_text(x, "IN", "OUT", &b);
         oq_buf_adds(&b, x->after != NULL ? " after " : "");
@@ -494,7 +504,7 @@ static onq_code recall(oq_tune *t, oq_candidate *c, const oq_state_row *row, onq
 }
 
 static onq_code remember(oq_tune *t, const oq_candidate *c, onq_error *err) {
-    const char *key = key_of(t, &c->recipe, SIZE_MAX);
+    const char *key = key_of(t, &c->recipe, SIZE_MAX, c->partly);
     const oq_state_row row = {.score = c->score,
                               .ms = c->ms,
                               .ms_noise = c->ms_noise,
@@ -512,10 +522,11 @@ static bool is_given_up(const oq_candidate *c) {
 
 static onq_code find_or_measure(oq_tune *t, oq_candidate *c, onq_error *err) {
     onq_error why = ONQ_ERROR_INIT;
-    const char *key = key_of(t, &c->recipe, SIZE_MAX);
+    const char *whole = key_of(t, &c->recipe, SIZE_MAX, false),
+               *partly = key_of(t, &c->recipe, SIZE_MAX, true);
     oq_state_row row;
-    OQ_TRY_ALLOC(key != NULL, err);
-    if (oq_state_find(&t->state, key, &row)) {
+    OQ_TRY_ALLOC(whole != NULL && partly != NULL, err);
+    if (oq_state_find(&t->state, whole, &row) || oq_state_find(&t->state, partly, &row)) {
         t->turned |= 1U << oq_recipe_way(&c->recipe);
         return recall(t, c, &row, err);
     }
@@ -671,7 +682,7 @@ static onq_code probe_once(oq_tune *t, const oq_recipe *r, size_t n, oq_score *o
 onq_code oq_tune_probe(oq_tune *t, const oq_recipe *r, size_t n_samples, oq_score *out, bool *made,
                        onq_error *err) {
     onq_error why = ONQ_ERROR_INIT;
-    const char *key = key_of(t, r, n_samples);
+    const char *key = key_of(t, r, n_samples, false);
     oq_state_row row;
     OQ_TRY_ALLOC(key != NULL, err);
     if (oq_state_find(&t->state, key, &row)) {
