@@ -45,6 +45,16 @@ bool oq_recipe_equal(const oq_recipe *a, const oq_recipe *b) {
     return a == b;
 }
 
+bool oq_recipe_adds(const oq_recipe *a, const oq_recipe *b, const char *option) {
+    bool same = b->after == a->after && b->options.n == a->options.n + 1 &&
+                oq_recipe_get(b, option) != NULL;
+    for (size_t i = 0; same && i < a->options.n; i++) {
+        const char *own = oq_recipe_get(b, a->options.v[i].name);
+        same = own != NULL && strcmp(own, oq_recipe_get(a, a->options.v[i].name)) == 0;
+    }
+    return same;
+}
+
 const char *oq_recipe_get(const oq_recipe *r, const char *name) {
     for (size_t i = 0; i < r->options.n; i++)
         if (strcmp(r->options.v[i].name, name) == 0)

@@ -45,6 +45,8 @@ void oq_recipe_drop(oq_recipe *r, const char *name);
 /* The same options in a recipe of its own, to add to. */
 onq_code oq_recipe_copy(const oq_recipe *from, oq_arena *a, oq_recipe *to, onq_error *err);
 bool oq_recipe_equal(const oq_recipe *a, const oq_recipe *b);
+/* True if `b` has this option besides those of `a`, and no other. */
+bool oq_recipe_adds(const oq_recipe *a, const oq_recipe *b, const char *option);
 /* The value of an option of its last command ("" of a flag), or NULL. */
 const char *oq_recipe_get(const oq_recipe *r, const char *name);
 

@@ -58,13 +58,34 @@ static bool is_static(const oq_candidate *c) {
     return c->ok && c->recipe.command != NULL && strcmp(c->recipe.command, "static") == 0;
 }
 
+#define FAR_SLOWER 1.5 /* no other set makes up for it */
+#define CLEARLY_DB 2
+#define TIME_A_DB  0.05 /* of the time, that a dB is worth */
+#define POINTWISE  "pointwise_matmul"
+#define IN_FLOAT   1.1 /* times the set: with results in float, for what biases hide of their gain */
+
+/* The set with results of Conv in float, where it was tried and is worth its time; else NULL. */
+static oq_candidate *with_floats(const oq_tune *t, const oq_candidate *set) {
+    for (size_t i = 0; i < t->all.n; i++) {
+        oq_candidate *c = t->all.v[i];
+        const double gain = c->score.objective - set->score.objective;
+        if (is_static(c) && oq_recipe_get(&c->recipe, POINTWISE) != NULL &&
+            oq_recipe_adds(&set->recipe, &c->recipe, POINTWISE) &&
+            !oq_score_is_wrong(&c->score) && gain > 0 &&
+            c->ms < fmin(FAR_SLOWER, IN_FLOAT + TIME_A_DB * gain) * set->ms)
+            return c;
+    }
+    return NULL;
+}
+
 /* The set "pays" need not be the fastest: units that gain nothing alone may gain between others. */
 oq_candidate *oq_tune_fastest_set(const oq_tune *t, const oq_recipe *base) {
-    oq_candidate *best = NULL;
+    oq_candidate *best = NULL, *floats = NULL;
     for (size_t i = 0; i < t->all.n; i++) {
         oq_candidate *c = t->all.v[i];
         const char *set = oq_recipe_get(&c->recipe, "op_set");
         if (!is_static(c) || set == NULL || c->recipe.after != base ||
+            oq_recipe_get(&c->recipe, POINTWISE) != NULL ||
             c->recipe.options.n >
                 t->n_samples + 2 + (oq_recipe_get(&c->recipe, "enable_subgraph") != NULL))
             continue;
@@ -75,12 +96,10 @@ oq_candidate *oq_tune_fastest_set(const oq_tune *t, const oq_recipe *base) {
         if (best == NULL || c->ms < (pays ? OQ_SET_FASTER : 1 / OQ_SET_FASTER) * best->ms)
             best = c;
     }
-    return best;
+    if (best != NULL)
+        floats = with_floats(t, best);
+    return floats != NULL ? floats : best;
 }
-
-#define FAR_SLOWER 1.5 /* no other set makes up for it */
-#define CLEARLY_DB 2
-#define TIME_A_DB  0.05 /* of the time, that a dB is worth */
 
 /* All sets but that of all operators; the one that pays first, which seldom is far from the fastest.
  */
@@ -312,6 +331,17 @@ static onq_code refine(oq_tune *t, const oq_candidate *from, const char *what, c
     return rc;
 }
 
+/* What a Conv rounds to 8 bits where float nodes read it is noise that a MatMul does not make. */
+static onq_code try_pointwise(oq_tune *t, onq_error *err) {
+    oq_candidate *c = NULL;
+    if (!t->allow_static || !t->has_pointwise)
+        return ONQ_OK;
+    OQ_TRY(oq_tune_time(t, err));
+    const oq_candidate *base = oq_tune_fastest_set(t, t->base);
+    return base != NULL ? refine(t, base, "Conv of 1 x 1 as MatMul", POINTWISE, NULL, &c, err)
+                        : ONQ_OK;
+}
+
 onq_code oq_tune_refine(oq_tune *t, const oq_candidate *from, oq_refinement how, oq_candidate **out,
                         onq_error *err) {
     OQ_TRY(refine(t, from, refinements[how].what, refinements[how].name, refinements[how].value,
@@ -322,7 +352,8 @@ onq_code oq_tune_refine(oq_tune *t, const oq_candidate *from, oq_refinement how,
 }
 
 #define CORRECTED    2 /* points */
-#define CORRECTED_DB 5 /* that they may lack */
+#define CORRECTED_DB 8 /* that they may lack */
+#define ROUNDED_DB   2 /* the same after bias correction */
 #define LEARNED_DB   3
 #define RANGES_DB    10
 #define CHANNELS_DB  7   /* the same after a method: large channels have their own ranges by then */
@@ -439,11 +470,26 @@ static onq_code refine_sets(oq_tune *t, const oq_candidate *base, onq_error *err
     return needs_methods(t, base) ? refine_best(t, CORRECTED_DB, OQ_REFINE_BIAS, err) : ONQ_OK;
 }
 
+/* Biases make most of the noise of many convolutions, and correcting them makes nothing slower: where
+ * that may be enough, nothing else need be tried. What rounding gains or loses then is small. */
+static onq_code correct_first(oq_tune *t, const oq_candidate *base, onq_error *err) {
+    oq_candidate *c = NULL, *rounded = NULL;
+    if (!t->has_conv || !oq_tune_may_gain(t, base, OQ_REFINE_BIAS, CORRECTED_DB))
+        return ONQ_OK;
+    OQ_TRY(oq_tune_refine(t, base, OQ_REFINE_BIAS, &c, err));
+    return c != NULL && needs_methods(t, base) && oq_tune_is_near(t, c, ROUNDED_DB)
+               ? oq_tune_refine(t, c, OQ_REFINE_ROUNDING, &rounded, err)
+               : ONQ_OK;
+}
+
 static onq_code try_methods(oq_tune *t, onq_error *err) {
     oq_candidate *c = NULL;
     OQ_TRY(oq_tune_time(t, err));
     const oq_candidate *base = oq_tune_fastest_set(t, t->base);
     if (base == NULL || !needs_methods(t, base))
+        return ONQ_OK;
+    OQ_TRY(correct_first(t, base, err));
+    if (!needs_methods(t, base))
         return ONQ_OK;
     for (size_t i = 0; i < OQ_COUNT(methods); i++)
         if ((t->has_matmul && methods[i].for_matmul) || (t->has_conv && methods[i].for_conv))
@@ -535,6 +581,7 @@ onq_code oq_tune_search(oq_tune *t, onq_error *err) {
     OQ_TRY(try_nbits(t, err));
     OQ_TRY(try_float16(t, NULL, err));
     OQ_TRY(try_static(t, err));
+    OQ_TRY(try_pointwise(t, err));
     OQ_TRY(try_qoperator(t, err));
     OQ_TRY(try_methods(t, err));
     OQ_TRY(oq_tune_units(t, err));

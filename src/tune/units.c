@@ -5,7 +5,9 @@
  */
 #include "tune/units.h"
 
-#include "onnx/graph.h"
+#include "onnx/edit.h"
+#include "onnx/operators.h"
+#include "quantize/ort/pointwise.h"
 #include "samples/agreement.h"
 
 #include <math.h>
@@ -44,24 +46,30 @@ typedef struct oq_unit_stage {
 
 /* ---- what there is ---- */
 
+static const oq_tensor *weight_of(const oq_model *m, const oq_unit *u) {
+    return oq_graph_find_init(m->proto->graph, oq_node_input(u->node, 1));
+}
+
 onq_code oq_tune_find_units(oq_tune *t, oq_model *m, onq_error *err) {
     const oq_unit_sizes sizes = {.sample = &t->choose->steps.v[0].sample};
     bool *pays = NULL;
     t->units = (oq_units){0};
     OQ_TRY(oq_units_find(&t->units, t->arena, m, &sizes, err));
     OQ_TRY(oq_units_pay(&t->units, NULL, t->arena, &pays, err));
-    double matmul = 0, conv = 0, paying = 0, all_conv = 0, all_matmul = 0;
+    double matmul = 0, conv = 0, paying = 0, all_conv = 0, all_matmul = 0, pointwise = 0;
     for (size_t i = 0; i < t->units.all.n; i++) {
         const oq_unit *u = &t->units.all.v[i];
         const bool is_conv = u->product == OQ_CONV || u->product == OQ_CONV_TRANSPOSE;
         paying += pays[i] ? u->macs : 0;
         conv += pays[i] && is_conv ? u->macs : 0;
+        pointwise += pays[i] && oq_is_pointwise(u->node, weight_of(m, u)) ? u->macs : 0;
         matmul += pays[i] && !is_conv ? u->macs : 0;
         all_conv += is_conv ? u->macs : 0;
         all_matmul += is_conv ? 0 : u->macs;
     }
     t->pays = pays;
     t->has_matmul = matmul > MUCH * paying || all_matmul > t->units.macs / 2;
+    t->has_pointwise = pointwise > MUCH * paying;
     t->has_conv = conv > MUCH * paying;
     t->mostly_conv = t->units.macs > 0 && all_conv > t->units.macs / 2;
     return ONQ_OK;
@@ -144,15 +152,7 @@ static const struct {
 
 /* True if a candidate has an option besides those of the base, and no other. */
 static bool adds_option(const oq_candidate *base, const oq_candidate *c, const char *option) {
-    const oq_recipe *r = &base->recipe;
-    bool same = c->ok && c->ms > 0 && c->recipe.after == r->after &&
-                c->recipe.options.n == r->options.n + 1 &&
-                oq_recipe_get(&c->recipe, option) != NULL;
-    for (size_t k = 0; same && k < r->options.n; k++) {
-        const char *own = oq_recipe_get(&c->recipe, r->options.v[k].name);
-        same = own != NULL && strcmp(own, oq_recipe_get(r, r->options.v[k].name)) == 0;
-    }
-    return same;
+    return c->ok && c->ms > 0 && oq_recipe_adds(&base->recipe, &c->recipe, option);
 }
 
 /* That candidate, or NULL. */

@@ -19,7 +19,8 @@
 static bool is_plain(const char *name) {
     static const char *const plain[] = {"per_channel",      "enable_subgraph",    "op_set",
                                         "heaviest",         "calibration_method", "bias_correction",
-                                        "learned_rounding", "double_activations", "node_methods"};
+                                        "learned_rounding", "double_activations", "node_methods",
+                                        "pointwise_matmul"};
     bool known = oq_str_is_any(oq_str_of(name), plain, OQ_COUNT(plain));
     for (size_t k = 0; k < oq_group_data.n; k++)
         known |= strcmp(name, oq_group_data.rows[k].name) == 0;
@@ -61,7 +62,7 @@ static bool scales_channels(const oq_recipe *r) {
 static const char *const corrections[] = {"bias_correction", "learned_rounding"};
 
 /* What quantizes less than all of a set of operators: its ranges are among those of the whole. */
-static const char *const parts[] = {"heaviest", "node_methods"};
+static const char *const parts[] = {"heaviest", "node_methods", "pointwise_matmul"};
 
 /* The recipe without these options. */
 static onq_code leave_out(oq_auto *a, const oq_recipe *r, const char *const *names, size_t n,
@@ -208,8 +209,10 @@ static onq_code run_recipe(oq_auto *a, const oq_recipe *r, const oq_fold *fold, 
 /* Runs the recipe for the whole set of operators, for the sake of the ranges that it leaves. */
 static onq_code find_ranges(oq_auto *a, const oq_recipe *r, const oq_fold *fold, const char *in,
                             onq_error *err) {
-    static const char *const names[] = {"heaviest",        "node_methods",     "double_activations",
-                                        "bias_correction", "learned_rounding", "op_set"};
+    static const char *const names[] = {"heaviest",           "node_methods",
+                                        "double_activations", "pointwise_matmul",
+                                        "bias_correction",    "learned_rounding",
+                                        "op_set"};
     const bool all = fold != NULL && serves_sets(r);
     oq_recipe whole;
     const char *path = NULL;
