@@ -8,7 +8,7 @@
 /* Before one of a kind was made: runs of float over the samples that calibrate. */
 static const double guesses[OQ_WORKS] = {
     [OQ_WORK_FILE] = 0.5, [OQ_WORK_STATIC] = 1.5, [OQ_WORK_CHANNELS] = 2,
-    [OQ_WORK_RANGES] = 2, [OQ_WORK_BIAS] = 5,     [OQ_WORK_ROUNDING] = 7,
+    [OQ_WORK_RANGES] = 2, [OQ_WORK_BIAS] = 9,     [OQ_WORK_ROUNDING] = 10,
 };
 
 static unsigned works_of_one(const oq_recipe *r) {

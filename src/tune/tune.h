@@ -94,7 +94,7 @@ typedef struct oq_tune {
     oq_units units;           /* of it */
     const bool *pays;
     bool has_conv, has_matmul; /* much of what integers may make faster is such */
-    bool has_pointwise;        /* the same of Conv with a kernel of one element */
+    bool has_pointwise;        /* some Conv of one element that integers make faster, unclipped */
     bool mostly_conv;          /* most of all work is convolution */
     oq_candidates all;         /* the first is float as it was given */
     oq_candidate *flt;         /* that one */

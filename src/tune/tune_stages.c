@@ -16,6 +16,17 @@ onq_code oq_tune_static(oq_tune *t, oq_recipe *r, onq_error *err) {
 
 /* ---- whole models ---- */
 
+#define CORRECTED    2 /* points */
+#define CORRECTED_DB 8 /* that they may lack */
+#define ROUNDED_DB   2 /* the same after bias correction */
+#define LEARNED_DB   3
+#define RANGES_DB    10
+#define CHANNELS_DB  7   /* the same after a method: large channels have their own ranges by then */
+#define REFINE_SHARE 0.6 /* of what the search may cost: units are to have the rest */
+#define REFINED      2   /* of the best candidates, at most */
+#define LITTLE_DB    0.3 /* that a refinement gained: it is not tried again */
+#define LUCKY_DB     1   /* that it may gain elsewhere beyond that */
+
 /* Which operators are quantized at all: of all choices the one with the largest effect. */
 static const struct {
     const char *label, *op_set;
@@ -25,6 +36,7 @@ static const struct {
     {"op_set linear", "linear"},
     {"op_set pays", "pays"},
 };
+#define SET_LINEAR 2 /* other than the one before it in outputs of MatMul and Gemm alone */
 
 /* For labels. */
 static const char *words_of_base(const oq_tune *t) {
@@ -62,7 +74,7 @@ static bool is_static(const oq_candidate *c) {
 #define CLEARLY_DB 2
 #define TIME_A_DB  0.05 /* of the time, that a dB is worth */
 #define POINTWISE  "pointwise_matmul"
-#define IN_FLOAT   1.1 /* times the set: with results in float, for what biases hide of their gain */
+#define IN_FLOAT   1.15 /* times the set: with results in float, for what biases hide of their gain */
 
 /* The set with results of Conv in float, where it was tried and is worth its time; else NULL. */
 static oq_candidate *with_floats(const oq_tune *t, const oq_candidate *set) {
@@ -168,7 +180,8 @@ static onq_code try_static(oq_tune *t, onq_error *err) {
     if (!t->allow_static)
         return ONQ_OK;
     for (size_t i = 0; i < OQ_COUNT(op_sets); i++)
-        OQ_TRY(try_op_set(t, op_sets[i].label, op_sets[i].op_set, err));
+        if (t->has_matmul || i != SET_LINEAR)
+            OQ_TRY(try_op_set(t, op_sets[i].label, op_sets[i].op_set, err));
     OQ_TRY(try_other_base(t, err));
     return try_plain(t, err);
 }
@@ -350,17 +363,6 @@ onq_code oq_tune_refine(oq_tune *t, const oq_candidate *from, oq_refinement how,
         t->gained[how] = fmax(t->gained[how], (*out)->score.objective - from->score.objective);
     return ONQ_OK;
 }
-
-#define CORRECTED    2 /* points */
-#define CORRECTED_DB 8 /* that they may lack */
-#define ROUNDED_DB   2 /* the same after bias correction */
-#define LEARNED_DB   3
-#define RANGES_DB    10
-#define CHANNELS_DB  7   /* the same after a method: large channels have their own ranges by then */
-#define REFINE_SHARE 0.6 /* of what the search may cost: units are to have the rest */
-#define REFINED      2   /* of the best candidates, at most */
-#define LITTLE_DB    0.3 /* that a refinement gained: it is not tried again */
-#define LUCKY_DB     1   /* that it may gain elsewhere beyond that */
 
 /* After double activations the rounding of weights is most of what noise is left. */
 static bool is_double(const oq_candidate *c) {

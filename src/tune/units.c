@@ -54,22 +54,22 @@ onq_code oq_tune_find_units(oq_tune *t, oq_model *m, onq_error *err) {
     const oq_unit_sizes sizes = {.sample = &t->choose->steps.v[0].sample};
     bool *pays = NULL;
     t->units = (oq_units){0};
+    t->has_pointwise = false;
     OQ_TRY(oq_units_find(&t->units, t->arena, m, &sizes, err));
     OQ_TRY(oq_units_pay(&t->units, NULL, t->arena, &pays, err));
-    double matmul = 0, conv = 0, paying = 0, all_conv = 0, all_matmul = 0, pointwise = 0;
+    double matmul = 0, conv = 0, paying = 0, all_conv = 0, all_matmul = 0;
     for (size_t i = 0; i < t->units.all.n; i++) {
         const oq_unit *u = &t->units.all.v[i];
         const bool is_conv = u->product == OQ_CONV || u->product == OQ_CONV_TRANSPOSE;
         paying += pays[i] ? u->macs : 0;
         conv += pays[i] && is_conv ? u->macs : 0;
-        pointwise += pays[i] && oq_is_pointwise(u->node, weight_of(m, u)) ? u->macs : 0;
+        t->has_pointwise |= pays[i] && u->act == NULL && oq_is_pointwise(u->node, weight_of(m, u));
         matmul += pays[i] && !is_conv ? u->macs : 0;
         all_conv += is_conv ? u->macs : 0;
         all_matmul += is_conv ? 0 : u->macs;
     }
     t->pays = pays;
     t->has_matmul = matmul > MUCH * paying || all_matmul > t->units.macs / 2;
-    t->has_pointwise = pointwise > MUCH * paying;
     t->has_conv = conv > MUCH * paying;
     t->mostly_conv = t->units.macs > 0 && all_conv > t->units.macs / 2;
     return ONQ_OK;
