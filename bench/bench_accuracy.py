@@ -1,7 +1,8 @@
 """bench_accuracy.py [MODEL] - what `onq auto` makes of real models, judged on samples that chose nothing.
 
 `onq auto` gets a model and samples, and no other option but --target where a row names one. Beside it stand the
-reference's default recipe and the same per channel, both after `preprocess`. All run as users run them: the runtime's
+plain recipes (PLAIN), after `preprocess`: none of them may be better at auto's time or less. With FIELD set to a
+folder of m/ and d/MODEL/{cal,hold} the models of public packages that accuracy_data.py names are tasks too. All run as users run them: the runtime's
 default options. Time is the processor time of one thread, models taking turns, the least median of some rounds, as a part of float's.
 
 For each model it prints what auto promises (figure and bound of its target), what the held-out samples show of the same
@@ -40,6 +41,12 @@ GOALS = {
     "lstm_tagger": (99.9, None, 0.65),
 }
 
+
+# What people would do by hand: auto is never worse than any of these at its time or less.
+PLAIN = [("reference", "static", []), ("per channel", "static", ["--per_channel"]),
+         ("pays", "static", ["--per_channel", "--op_set", "pays"]), ("dynamic", "dynamic", ["--per_channel"])]
+AS_FAST = 0.02  # of float's time: times tell no more apart
+AS_GOOD = 1.0   # dB
 
 COST = 30  # times float over the samples
 LEAST = 0.2  # seconds of float over the samples
@@ -118,9 +125,10 @@ def make(task, folder):
         prepared = task.model.with_name("prepared.onnx")
     onq("preprocess", "-i", task.model, "-o", prepared)
     made = {"float": task.model}
-    for name, options in (("reference", []), ("per channel", ["--per_channel"])):
+    for name, command, options in PLAIN:
         made[name] = folder / f"{name}.onnx"
-        onq("static", "-i", prepared, "-o", made[name], *options, *data)
+        made[name].unlink(missing_ok=True)
+        onq(command, "-i", prepared, "-o", made[name], *options, *(data if command == "static" else []))
     return made
 
 
@@ -182,10 +190,27 @@ def bench(task, folder, budgets):
             print(f"  chosen: {found['chosen']['label']}")
             check_promise(task, found, flt, outputs, budgets)
             check_cost(task, found, seconds, budgets)
+    check_plain(task, rows, budgets)
     parts = [rows[name][2] for name in answers if name in rows]
     if len(parts) > 1:
         budgets.check(f"{task.name}: times of {len(parts)} searches apart", max(parts) - min(parts), SPREAD, "of float's")
     check_goals(task, rows.get("auto", (0, 0, 9)), budgets)
+
+
+def check_plain(task, rows, budgets):
+    """The most accurate plain recipe that takes no longer than auto's answer."""
+    if "auto" not in rows:
+        return
+    same, noise, part = rows["auto"]
+    plain = {name: rows[name] for name, _, _ in PLAIN if name in rows and rows[name][2] <= part + AS_FAST}
+    if not plain:
+        print("  no plain recipe is as fast as auto's answer")
+        return
+    best = max(plain, key=lambda name: plain[name][1])
+    print(f"  best plain recipe of its time or less: {best}, {plain[best][0]:.2f} %, {plain[best][1]:.1f} dB, "
+          f"{plain[best][2]:.2f} of float")
+    budgets.check(f"{task.name}: less accurate than the plain recipe '{best}'", plain[best][1] - noise, AS_GOOD, "dB")
+    budgets.check(f"{task.name}: fewer equal answers than '{best}'", plain[best][0] - same, 100 / len(task.feeds) + 1e-9, "points")
 
 
 def check_goals(task, got, budgets):
