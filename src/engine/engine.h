@@ -84,6 +84,9 @@ typedef struct oq_session_options {
     bool alone;
     bool no_spinning;     /* the runtime's threads sleep between nodes instead of waiting busily */
     bool no_memory_reuse; /* memory arena and patterns off: smaller peak, slower */
+    /* Kernels read weights where they are and make no copies in forms of their own: in a model
+     * whose weights lie in files these take no memory that the system cannot have back. Slower. */
+    bool no_packing;
     /* A run that takes longer is ended between two nodes and fails with ONQ_E_LIMIT; 0: none is. */
     unsigned most_seconds;
 } oq_session_options;

@@ -2,9 +2,11 @@
 beside the reference's gptq."""
 import json
 import os
+import pathlib
 import re
 import subprocess
 import sys
+import time
 import types
 
 import numpy as np
@@ -316,6 +318,32 @@ def test_memory_does_not_grow_with_the_model(tmp_path, method):
         held.append(peak("nbits", "-i", model, "-o", tmp_path / "out.onnx", "--quant_method", method, "--data", data,
                          "--no_verify", "--sweeps", "0"))
     assert held[1] - held[0] < 40, held
+
+
+def anonymous_peak(*words):
+    """MiB that the program held at most beside the pages of files, which the system takes back where it needs them."""
+    most, run = 0, subprocess.Popen([ONQ, *map(str, words)], env={**os.environ, **runtime()}, stdout=subprocess.DEVNULL)
+    while run.poll() is None:
+        try:
+            told = pathlib.Path(f"/proc/{run.pid}/status").read_text(encoding="ascii")
+        except OSError:
+            break
+        most = max([most, *(int(line.split()[1]) / 1024 for line in told.splitlines() if line.startswith("RssAnon"))])
+        time.sleep(0.002)
+    assert run.wait() == 0
+    return most
+
+
+def test_memory_of_choosing_bits_is_that_of_few_bits(tmp_path):
+    """The session that measures harm has the float weights in their file and those of 4 bits in memory: 64 MiB of float weights
+    more, of which the runtime made packed copies, are 10 MiB of 4 bits, once or twice."""
+    held = []
+    for layers in (8, 72):
+        model, data = tmp_path / f"{layers}.onnx", tmp_path / "x.npz"
+        deep(model, layers)
+        np.savez(data, x=np.random.default_rng(4).standard_normal((2, 64, 512)).astype(np.float32))
+        held.append(anonymous_peak("nbits", "-i", model, "-o", tmp_path / "out.onnx", "--target_bits", "4.5", "--data", data, "--no_verify"))
+    assert held[1] - held[0] < 56, held
 
 
 def deep_decoder(path, layers, width=512):
