@@ -435,6 +435,8 @@ static onq_code add_stream(void *ctx, size_t sample, const oq_datum *d, onq_erro
 
 static onq_code make_weights(learner *l, site *s, onq_error *err);
 
+/* Half of the memory is for matrices; activations of the samples and the weights that are solved
+ * share the rest. */
 static onq_code step_site(learner *l, size_t i, onq_error *err) {
     site *s = l->at = l->stepped.v[i];
     const size_t n = oq_stepper_samples(l->floats);
@@ -447,7 +449,7 @@ static onq_code step_site(learner *l, size_t i, onq_error *err) {
     onq_code rc =
         l->was != NULL && l->sums != NULL
             ? oq_hessian_init(&s->hessian, &l->linear, l->pool, &l->job->model->env->alloc,
-                              (size_t)s->k, (size_t)(added ? s->n : s->k), l->job->memory, err)
+                              (size_t)s->k, (size_t)(added ? s->n : s->k), l->job->memory / 2, err)
             : oq_fail_nomem(err);
     if (rc == ONQ_OK)
         rc = added ? oq_stepper_go(l->floats, i, of_float, 2, keep_sum, l, err)
