@@ -96,8 +96,9 @@ def test_no_worse_than_any_row(model, tmp_path, target, sampled):
     assert bits["got"] <= target + 1e-9 and abs(size(out, path) - bits["got"]) < 0.02
     best = min((kl, name) for name, (took, kl) in rows.items() if took <= target + 1e-9)
     got = divergence(want, out)
-    # Without samples it is the noise of weights that is no more than in any row, of which outputs are a noisy measure.
-    assert got <= best[0] * (0.75 if sampled else 1.1), (got, best)
+    # Without samples a row stays where no mix has far less noise; with 3 and 4 bits there is one.
+    most = 0.75 if sampled or target in (3, 4) else 1.0
+    assert got <= best[0] * most, (got, best)
 
 
 def test_weights_that_were_on_a_grid(tmp_path):

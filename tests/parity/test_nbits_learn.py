@@ -224,6 +224,7 @@ def test_few_rows(setup, tmp_path):
 @pytest.mark.parametrize("words, least, most", [
     (["--bits", 2], 8, 30), (["--bits", 2, "--quant_method", "hqq"], 8, 30), (["--bits", 3], 2, 6),
     (["--bits", 2, "--quant_method", "awq", "--data"], 8, 30), (["--target_bits", 3.5], 2, 6),
+    (["--target_bits", 4], 1.25, 2.5),
     (["--bits", 4], None, None), (["--target_bits", 5], None, None)])
 def test_noise_is_told_before_anything_is_done(words, least, most, setup, tmp_path):
     """How much of the weights rounding takes away is measured, and is a warning where it is more than 2 %."""

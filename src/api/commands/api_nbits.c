@@ -160,8 +160,9 @@ static const onq_option_info bnb4_select[] = {
 };
 static const oq_opt_group bnb4_which = OQ_GROUP("What to quantize", bnb4_select);
 
-#define MAX_NOISE 0.02 /* that rounding may put into weights */
-#define MAX_REST  0.08 /* that gptq may leave in what the last layer reads */
+#define MAX_NOISE 0.02   /* that rounding may put into weights */
+#define MAX_MIXED 0.0125 /* the same where some weights have more of it than others, by no samples */
+#define MAX_REST  0.08   /* that gptq may leave in what the last layer reads */
 
 typedef const oq_nb_method *method_ref;
 
@@ -349,16 +350,17 @@ static onq_code warn_of_noise(run *r, onq_error *err) {
     double noise = 0;
     if (r->config.bnb4 || r->import.exact || r->config.how.method->by_hessian)
         return ONQ_OK;
+    const bool blind = r->config.spends && !oq_opt_is_set(r->q.job->opts, "data");
+    const double most = blind ? MAX_MIXED : MAX_NOISE;
     OQ_TRY(oq_nb_foresee(&job, &noise, err));
-    if (noise > MAX_NOISE)
+    if (noise > most)
         oq_warn(
             r->q.job->env,
             "with so few bits, rounding adds %.1f %% of noise to the weights: most models are of "
-            "little use with more than %.0f %%, language models above all (%s)",
-            100 * noise, 100 * MAX_NOISE,
-            r->config.spends && !oq_opt_is_set(r->q.job->opts, "data")
-                ? "--data makes more of so few bits, --quant_method gptq still more"
-                : "--quant_method gptq --data loses less");
+            "little use with more than %g %%, language models above all (%s)",
+            100 * noise, 100 * most,
+            blind ? "--data makes more of so few bits, --quant_method gptq still more"
+                  : "--quant_method gptq --data loses less");
     return ONQ_OK;
 }
 

@@ -6,9 +6,9 @@
  * times the harm that the noise of the weight does to the outputs (nb_weigh.h).
  *
  * A row is one form for all weights. The row that the budget has room for and that has least noise is
- * the floor: a weight takes a cheaper form only where that has no more noise, or where samples weigh
- * the noise. From there the weight whose next step takes away most noise for each bit it costs gets
- * it, until nothing fits any more.
+ * the floor: a weight takes a cheaper form only where that has no more noise, where samples weigh the
+ * noise, or where all weights together have far less so. From there the weight whose next step takes
+ * away most noise for each bit it costs gets it, until nothing fits any more.
  */
 #include "quantize/nbits/nb_panel.h"
 #include "quantize/nbits/nbits.h"
@@ -17,11 +17,12 @@
 
 #include <math.h>
 
-#define MEASURE (1u << 16) /* weights that are measured of a large one */
-#define ROUGH   4.0        /* two bits do more harm than in proportion to their noise */
-#define NOTHING 1e-6       /* noise that is no reason for more bits */
-#define NEAR    1.5        /* rows with so many times the noise of the floor are judged too */
-#define CLEAR   0.8        /* part of the harm of the floor, below which nothing else is tried */
+#define MEASURE  (1u << 16) /* weights that are measured of a large one */
+#define ROUGH    4.0        /* two bits do more harm than in proportion to their noise */
+#define NOTHING  1e-6       /* noise that is no reason for more bits */
+#define NEAR     1.5        /* rows with so many times the noise of the floor are judged too */
+#define CLEAR    0.8        /* part of the harm of the floor, below which nothing else is tried */
+#define FAR_LESS 0.7        /* part of the noise of the floor, below which a mix is taken */
 
 /* The zero points of a form. Packed weights of 2 and 3 bits have none. */
 typedef enum grid { AS_SAID, SYMMETRIC, ASYMMETRIC, REAL, GRIDS } grid;
@@ -58,6 +59,7 @@ typedef struct weight {
     double count;
     level levels[FORMS];
     double weighed; /* the noise that samples see when they weigh it */
+    double worth;   /* how much its noise counts beside that of others */
     size_t at;      /* the level that is taken */
     bool fixed;     /* by --node_config: it has one level */
     bool gathered;
@@ -97,6 +99,7 @@ static onq_code see_weights(const oq_nb_job *job, spending *s, onq_error *err) {
                     .reader = reader_of(&s->made, s->made.all.v[i])};
         w.count = (double)w.task.batch * (double)w.task.k * (double)w.task.n;
         w.fixed = w.reader->fixed;
+        w.worth = 1.0;
         for (size_t k = 0; k < s->made.readers.n; k++)
             w.gathered |=
                 s->made.readers.v[k].weight == s->made.all.v[i] && s->made.readers.v[k].gathers;
@@ -345,7 +348,7 @@ static bool take_step(spending *s, double *left) {
         weight *w = &s->all.v[i];
         for (size_t k = 0; k < FORMS && !w->fixed; k++) {
             const double cost = w->levels[k].cost - w->levels[w->at].cost;
-            const double gain = w->levels[w->at].noise - w->levels[k].noise;
+            const double gain = (w->levels[w->at].noise - w->levels[k].noise) * w->worth;
             if (!w->levels[k].possible || cost > *left || cost <= 0.0 || gain / cost <= best)
                 continue;
             best = gain / cost;
@@ -438,6 +441,37 @@ static onq_code judge(const oq_nb_job *job, oq_nb_budget *b, spending *s, double
     return ONQ_OK;
 }
 
+/* ---- without samples ---- */
+
+/* Of the levels that are taken. */
+static double all_noise(const spending *s) {
+    double sum = 0.0;
+    for (size_t i = 0; i < s->all.n; i++)
+        sum += s->all.v[i].count * s->all.v[i].levels[s->all.v[i].at].noise;
+    return sum;
+}
+
+/* By size, so that a bit of each weight counts as much: else small weights would get 8 bits before
+ * large ones get 3. */
+static void set_worth(spending *s, bool by_size) {
+    for (size_t i = 0; i < s->all.n; i++)
+        s->all.v[i].worth = by_size ? s->all.v[i].count : 1.0;
+}
+
+/* Where no row with more bits fits, a mix of more and fewer may have far less noise in all than the
+ * floor, though some weights have more than there. */
+static void choose_by_noise(spending *s, double budget, way *best) {
+    const way mix = {FROM_BELOW, best->row};
+    spend_so(s, budget, *best);
+    const double of_floor = all_noise(s);
+    set_worth(s, true);
+    spend_so(s, budget, mix);
+    if (all_noise(s) < FAR_LESS * of_floor)
+        *best = mix;
+    else
+        set_worth(s, false);
+}
+
 /* Where the boldest way does not do much better than the floor, the way between them and rows that
  * are about as good may do best. */
 static onq_code choose_way(const oq_nb_job *job, oq_nb_budget *b, spending *s, double budget,
@@ -445,6 +479,8 @@ static onq_code choose_way(const oq_nb_job *job, oq_nb_budget *b, spending *s, d
     choice c = {{b->weigh != NULL ? FROM_BELOW : FROM_FLOOR, floor}, INFINITY};
     double below, row, harm;
     *best = c.best;
+    if (b->weigh == NULL)
+        choose_by_noise(s, budget, best);
     if (b->judge == NULL)
         return ONQ_OK;
     OQ_TRY(judge(job, b, s, budget, (way){FROM_BELOW, floor}, &c, &below, err));

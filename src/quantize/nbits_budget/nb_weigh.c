@@ -11,13 +11,14 @@
 
 #include <math.h>
 
-#define SEEN    8   /* samples that the inputs of weights are looked at with */
-#define SINGLE  48  /* weights that are weighed one by one, */
-#define CLOSER  0.5 /* and, of more, those of the layers that do this part of all harm */
-#define CHUNKS  32  /* of weights whose layer is not known */
-#define ROUNDS  30  /* of fitting layers and kinds to each other */
-#define KEPT    4   /* samples that weights are weighed with, at most, and choices judged with */
-#define NO_KIND UINT32_MAX
+#define SEEN      8   /* samples that the inputs of weights are looked at with */
+#define SINGLE    48  /* weights that are weighed one by one, */
+#define CLOSER    0.5 /* and, of more, those of the layers that do this part of all harm */
+#define CHUNKS    32  /* of weights whose layer is not known */
+#define ROUNDS    30  /* of fitting layers and kinds to each other */
+#define KEPT      4   /* samples that weights are weighed with, at most, and choices judged with, */
+#define MOST_KEPT (128u << 20) /* and bytes of what float makes of them, unless it is one sample */
+#define NO_KIND   UINT32_MAX
 
 /* What is known of the inputs of a weight. */
 typedef struct input {
@@ -43,7 +44,8 @@ struct oq_nb_weigher {
     oq_map input_map;
     bool looking; /* observed tensors count */
     OQ_VEC(flt) floats;
-    size_t wanted; /* of them, to weigh single weights with; all of them judge */
+    uint64_t bytes; /* of their outputs */
+    size_t wanted;  /* of them, to weigh single weights with; all of them judge */
     oq_roles roles;
     bool *on; /* switches */
     oq_datum *data;
@@ -137,8 +139,12 @@ static onq_code look(void *ctx, const oq_turn *t, onq_error *err) {
     flt kept = {0};
     oq_outputs out = {0};
     OQ_TRY(run_sample(w, &t->samples[0], &out, err));
-    if (w->floats.n == KEPT)
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < out.n; i++)
+        bytes += w->roles.states[i] ? 0 : out.v[i].size_bytes;
+    if (w->floats.n == KEPT || (w->floats.n > 0 && bytes > MOST_KEPT - w->bytes))
         return ONQ_OK;
+    w->bytes += bytes < MOST_KEPT - w->bytes ? bytes : MOST_KEPT - w->bytes;
     OQ_TRY(oq_sample_copy(&w->arena, &t->samples[0], &kept.sample, err));
     kept.outputs = OQ_NEW_ARRAY(&w->arena, oq_datum, out.n + 1);
     if (kept.outputs == NULL)
