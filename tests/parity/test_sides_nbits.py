@@ -259,3 +259,7 @@ def test_hqq_form(tmp_path, rng):
         import onnxruntime
         got[form] = onnxruntime.InferenceSession(str(out), providers=["CPUExecutionProvider"]).run(None, x)[0]
     np.testing.assert_allclose(got["auto"], got["blocks"], rtol=1e-4, atol=1e-4)
+    # The runtime refuses 8 bits with such zero points as an input, which is no default then.
+    done = onq("nbits", "-i", path, "-o", tmp_path / "eight.onnx", "--quant_method", "hqq", "--bits", 8, "--verify")
+    assert done.returncode == 0, done.stderr
+    assert [n.op_type for n in onnx.load(tmp_path / "eight.onnx").graph.node] == ops

@@ -84,7 +84,7 @@ static const onq_option_info nbits_rows[] = {
             "How zero points that are not integers (hqq) are written: `blocks` as an input of "
             "MatMulNBits, for which the runtime has a slow kernel; `sums` as a small product with "
             "the sums of the blocks, beside a symmetric MatMulNBits. auto is sums for float32 "
-            "weights of 4 bits, and of 2 and 8 with --accuracy_level 4. `packed` writes the "
+            "weights of 4 and 8 bits, and of 2 with --accuracy_level 4. `packed` writes the "
             "smallest file: sums, scales as float16, and weights of 2 and 3 bits that become 4 "
             "bits when the model is loaded, for which the runtime has fast kernels."),
     OQ_ENUM("accuracy_level", 0, "", "0", OQ_CHOICES(LEVELS), "N",

@@ -29,7 +29,8 @@ bool oq_nb_is_packed(const oq_nb_config *c, const oq_nb_how *how) {
 
 /* The runtime's kernel for 2 and 8 bits unpacks the weight at every level but int8's. */
 bool oq_nb_takes_sums(const oq_nb_config *c, const oq_nb_how *how) {
-    const bool fast = how->bits == 4 || how->accuracy_level == 4;
+    /* The runtime has no kernel for 8 bits with such zero points. */
+    const bool fast = how->bits >= 4 || how->accuracy_level == 4;
     return how->method->real_zero && !c->qdq &&
            (c->form == OQ_NB_FORM_SUMS || c->form == OQ_NB_FORM_PACKED ||
             (c->form == OQ_NB_FORM_AUTO && fast));
