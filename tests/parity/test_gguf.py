@@ -102,7 +102,7 @@ def unpermute(w):
     return w.reshape(HEADS, w.shape[0] // HEADS // 2, 2, w.shape[1]).swapaxes(1, 2).reshape(w.shape)
 
 
-def model(folder, kinds):
+def model(folder, kinds, table="Q8_0"):
     """A layer with the names of an export, its GGUF file, and the float model with the same values."""
     rng = np.random.default_rng(4)
     shapes = {"attn_q": (WIDTH, WIDTH), "attn_k": (WIDTH, WIDTH), "ffn_up": (WIDTH, INNER), "ffn_down": (INNER, WIDTH)}
@@ -112,8 +112,9 @@ def model(folder, kinds):
         tensors[f"blk.0.{name}.weight"] = (kind, (k, n), raw)
         values[name] = x.reshape(n, k)
     for name, shape in (("blk.0.attn_norm", (WIDTH,)), ("token_embd", (WIDTH, VOCAB))):
-        raw, x = blocks("F32" if len(shape) == 1 else "Q8_0", rng, int(np.prod(shape)))
-        tensors[f"{name}.weight"] = ("F32" if len(shape) == 1 else "Q8_0", shape, raw)
+        kind = "F32" if len(shape) == 1 else table
+        raw, x = blocks(kind, rng, int(np.prod(shape)))
+        tensors[f"{name}.weight"] = (kind, shape, raw)
         values[name] = x.reshape(shape[::-1])
     gguf(folder / "w.gguf", tensors, [("attention.head_count", HEADS), ("attention.head_count_kv", HEADS)])
     for name in ("attn_q", "attn_k"):
@@ -144,16 +145,45 @@ def test_blocks_stay(tmp_path, kinds):
     """The logits of the file, from a graph whose own weights are zeros."""
     empty, file, flt = model(tmp_path, kinds)
     done = onq("nbits", "-i", empty, "-o", tmp_path / "out.onnx", "--weights", file, "--json", status=0)
-    assert json.loads(done.stdout)["weights"] == {"taken": 6, "exact": 4, "anew": 0, "unused": 0}
+    assert json.loads(done.stdout)["weights"] == {"taken": 6, "exact": 4, "anew": 0, "wider": 0, "unused": 0}
     assert loads(tmp_path / "out.onnx") is None
     assert sqnr(outputs(flt, IDS), outputs(tmp_path / "out.onnx", IDS)) > 95
+
+
+@pytest.mark.parametrize("kind,exact", [("Q5_0", 4), ("Q5_1", 4), ("Q5_K", 4), ("Q6_K", 0)])
+@pytest.mark.parametrize("level", [0, 4])
+def test_five_and_six_bits(tmp_path, kind, exact, level):
+    """They take 8 bits: what has 5 is as it was, what has 6 nearly so, and --bits is obeyed."""
+    empty, file, flt = model(tmp_path, (kind,) * 4)
+    done = onq("nbits", "-i", empty, "-o", tmp_path / "out.onnx", "--weights", file, "--accuracy_level", level, "--json", status=0)
+    assert json.loads(done.stdout)["weights"] == {"taken": 6, "exact": exact, "anew": 4 - exact, "wider": 4, "unused": 0}
+    assert "4 of 5 or 6 bits take 8" in onq("nbits", "-i", empty, "-o", tmp_path / "out.onnx", "--weights", file, "--accuracy_level", level, status=0).stdout
+    assert {a.i for n in onnx.load(tmp_path / "out.onnx").graph.node if n.op_type == "MatMulNBits" for a in n.attribute if a.name == "bits"} == {8}
+    assert sqnr(outputs(flt, IDS), outputs(tmp_path / "out.onnx", IDS)) > (20 if level == 4 else 33 if exact == 0 else 95)
+    done = onq("nbits", "-i", empty, "-o", tmp_path / "four.onnx", "--weights", file, "--bits", 4, "--json", status=0)
+    assert json.loads(done.stdout)["weights"] == {"taken": 6, "exact": 0, "anew": 4, "wider": 0, "unused": 0}
+
+
+@pytest.mark.parametrize("kind", ["Q5_0", "Q5_1", "Q5_K", "Q6_K"])
+def test_table_of_five_or_six_bits(tmp_path, kind):
+    """A table takes 8 bits where --all_weights lets it, a node with settings of its own keeps them."""
+    empty, file, flt = model(tmp_path, ("Q4_0",) * 4, kind)
+    both = ("--op_types_to_quantize", "MatMul,Gather")
+    onq("nbits", "-i", empty, "-o", tmp_path / "wide.onnx", "--weights", file, "--all_weights", *both, status=0)
+    assert sqnr(outputs(flt, IDS), outputs(tmp_path / "wide.onnx", IDS)) > 30
+    done = onq("nbits", "-i", empty, "-o", tmp_path / "narrow.onnx", "--weights", file, *both, "--json", status=0)
+    assert json.loads(done.stdout)["weights"] == {"taken": 6, "exact": 4, "anew": 1, "wider": 0, "unused": 0}
+    config = tmp_path / "nodes.json"
+    config.write_text('{"up": {"bits": 8}}')
+    done = onq("nbits", "-i", empty, "-o", tmp_path / "own.onnx", "--weights", file, "--node_config", config, "--json", status=0)
+    assert json.loads(done.stdout)["weights"] == {"taken": 6, "exact": 3, "anew": 1, "wider": 0, "unused": 0}
 
 
 @pytest.mark.parametrize("kind", ["Q5_0", "Q5_1", "Q2_K", "Q3_K", "Q5_K", "Q6_K", "F16", "BF16", "F32"])
 def test_quantized_anew(tmp_path, kind):
     """The bytes that the values of the file give, and with every node left float the values themselves."""
     empty, file, flt = model(tmp_path, (kind,) * 4)
-    done = onq("nbits", "-i", empty, "-o", tmp_path / "out.onnx", "--weights", file, status=0)
+    done = onq("nbits", "-i", empty, "-o", tmp_path / "out.onnx", "--weights", file, "--bits", 4, status=0)
     assert "4 quantized anew (which loses accuracy a second time)" in done.stdout
     onq("nbits", "-i", flt, "-o", tmp_path / "want.onnx", status=0)
     got, want = ({t.name: t.raw_data for t in onnx.load(tmp_path / f"{n}.onnx").graph.initializer} for n in ("out", "want"))
@@ -245,9 +275,29 @@ def test_norms_and_biases(tmp_path, adds_one, architecture):
     """Each norm has its own tensor, the 1 of Gemma's gains is there once, biases are put back into order with their rows."""
     gemma_like(tmp_path, adds_one, architecture)
     done = onq("nbits", "-i", tmp_path / "empty.onnx", "-o", tmp_path / "out.onnx", "--weights", tmp_path / "w.gguf", "--json", status=0)
-    assert json.loads(done.stdout)["weights"] == {"taken": 8, "exact": 1, "anew": 0, "unused": 0}
+    assert json.loads(done.stdout)["weights"] == {"taken": 8, "exact": 1, "anew": 0, "wider": 0, "unused": 0}
     feed = [{"x": np.random.default_rng(1).standard_normal((8, WIDTH)).astype(np.float32)}]
     assert sqnr(outputs(tmp_path / "float.onnx", feed), outputs(tmp_path / "out.onnx", feed)) > 95
+
+
+def test_names_of_the_file(tmp_path):
+    """An initializer that is called like a tensor takes it, its rows in the order of the file."""
+    empty, file, flt = model(tmp_path, ("Q4_0",) * 4)
+    names = {"model.layers.0.input_layernorm.weight": "blk.0.attn_norm.weight", "onnx::MatMul_7": "blk.0.attn_k.weight"}
+    for path in (empty, flt):
+        m = onnx.load(path)
+        for t in m.graph.initializer:
+            if t.name == "onnx::MatMul_7":
+                w = numpy_helper.to_array(t).T.reshape(HEADS, 2, WIDTH // HEADS // 2, WIDTH).swapaxes(1, 2).reshape(WIDTH, WIDTH)
+                t.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(w.T), t.name))
+            t.name = names.get(t.name, t.name)
+        for i, n in enumerate(m.graph.node):
+            n.name = f"node{i}" if set(n.input) & set(names) else n.name
+            n.input[:] = [names.get(x, x) for x in n.input]
+        onnx.save(m, path)
+    done = onq("nbits", "-i", empty, "-o", tmp_path / "out.onnx", "--weights", file, "--json", status=0)
+    assert json.loads(done.stdout)["weights"] == {"taken": 6, "exact": 4, "anew": 0, "wider": 0, "unused": 0} and not done.stderr.strip()
+    assert sqnr(outputs(flt, IDS), outputs(tmp_path / "out.onnx", IDS)) > 95
 
 
 def test_tensors_that_nothing_takes(tmp_path):

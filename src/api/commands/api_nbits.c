@@ -117,10 +117,12 @@ static const onq_option_info nbits_rows[] = {
             "Also quantize weights that the reference leaves float: weights in Constant nodes or "
             "after a Transpose, batches of matrices, experts of MoE, tables of Gather with 2 or 8 "
             "bits."),
-    OQ_PATH("weights", 0, "", "FILE",
-            "GGUF file whose weights replace those of the model. Blocks of Q4_0, Q4_1, Q4_K and "
-            "Q8_0 stay as they are, unless --bits, --block_size, --quant_method or --target_bits "
-            "is given; other types are quantized anew."),
+    OQ_PATH(
+        "weights", 0, "", "FILE",
+        "GGUF file whose weights replace those of the model. Unless --bits, --block_size, "
+        "--quant_method or --target_bits is given, blocks of Q4_0, Q4_1, Q4_K and Q8_0 stay as "
+        "they are, and those of Q5_0, Q5_1 and Q5_K keep their values in 8 bits; other types are "
+        "quantized anew, Q6_K with 8 bits."),
     OQ_PATH("weights_map", 0, "", "FILE",
             "JSON file with the tensors of --weights for initializers whose names are not those of "
             "a Llama export: {\"initializer\": \"tensor\"}."),
@@ -160,9 +162,10 @@ static const onq_option_info bnb4_select[] = {
 };
 static const oq_opt_group bnb4_which = OQ_GROUP("What to quantize", bnb4_select);
 
-#define MAX_NOISE 0.02   /* that rounding may put into weights */
-#define MAX_MIXED 0.0125 /* the same where some weights have more of it than others, by no samples */
-#define MAX_REST  0.08   /* that gptq may leave in what the last layer reads */
+#define MAX_NOISE 0.02 /* that rounding may put into weights */
+#define MAX_MIXED                                                                                  \
+    0.0125            /* the same where some weights have more of it than others, by no samples */
+#define MAX_REST 0.08 /* that gptq may leave in what the last layer reads */
 
 typedef const oq_nb_method *method_ref;
 
@@ -441,7 +444,7 @@ static onq_code quantize(void *ctx, onq_error *err) {
                            .made = &r->made,
                            .decide_only = oq_opt_flag(r->q.job->opts, "dry_run")};
     r->made.readers.n = 0;
-    r->import.n_exact = r->import.n_anew = 0;
+    r->import.n_exact = r->import.n_anew = r->import.n_wider = 0;
     r->config.means.n = 0;
     return r->config.how.method->needs_samples ? learn(r, &job, err) : oq_nb_run(&job, err);
 }
@@ -586,10 +589,17 @@ static onq_code tell_import(run *r, onq_error *err) {
                 "anew%s\n",
                 r->import.n_taken, r->import.n_exact, r->import.n_anew,
                 r->import.n_anew > 0 ? " (which loses accuracy a second time)" : "");
+    if (r->import.n_wider > 0)
+        oq_buf_addf(
+            &job->text,
+            "weights: %zu of 5 or 6 bits take%s 8, which keeps them as they are or nearly so "
+            "(--bits 4 takes half the room, and rounds all weights anew)\n",
+            r->import.n_wider, r->import.n_wider == 1 ? "s" : "");
     oq_jw_begin_object(&job->json, "weights");
     oq_jw_uint(&job->json, "taken", r->import.n_taken);
     oq_jw_uint(&job->json, "exact", r->import.n_exact);
     oq_jw_uint(&job->json, "anew", r->import.n_anew);
+    oq_jw_uint(&job->json, "wider", r->import.n_wider);
     oq_jw_uint(&job->json, "unused", unused);
     oq_jw_end_object(&job->json);
     return ONQ_OK;

@@ -76,7 +76,8 @@ const oq_gguf_fact *oq_gguf_fact_of(const oq_gguf *g, oq_str key);
 onq_code oq_gguf_check_type(const oq_gguf_tensor *t, onq_error *err);
 /* Numbers of the tensor as floats, from any place on. Its type is known. */
 void oq_gguf_read(const oq_gguf_tensor *t, uint64_t from, uint64_t n, float *out);
-/* The integers, scale and minimum of block i, of 32 numbers, of Q4_0, Q4_1, Q4_K or Q8_0: values are
- * scale x q + minimum, q from 0 to 15 or 255. Where the scale is 0 all q are 0. */
+/* The integers, scale and minimum of block i, of 32 numbers: values are scale x q + minimum. The q
+ * of Q4_0, Q4_1 and Q4_K are 0 to 15, those of Q5_0, Q5_1, Q5_K and Q8_0 bytes around 128; other
+ * types have no such blocks. Where the scale is 0 all q are 0. */
 void oq_gguf_block(const oq_gguf_tensor *t, uint64_t i, uint8_t q[32], float *scale,
                    float *minimum);

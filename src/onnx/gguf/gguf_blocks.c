@@ -47,22 +47,22 @@ static void read_q4_1(const uint8_t *b, float *out) {
     }
 }
 
-/* The fifth bit of each of 32 numbers. */
-static float five_bits(const uint8_t *high, const uint8_t *low, size_t i) {
+/* One of 32 numbers whose fifth bits lie apart. */
+static unsigned five_bits(const uint8_t *high, const uint8_t *low, size_t i) {
     const unsigned q = i < 16 ? low[i] & 15u : low[i - 16] >> 4;
-    return (float)(q | (high[i / 8] >> i % 8 & 1u) << 4);
+    return q | (high[i / 8] >> i % 8 & 1u) << 4;
 }
 
 static void read_q5_0(const uint8_t *b, float *out) {
     const float d = half_at(b);
     for (size_t i = 0; i < 32; i++)
-        out[i] = d * (five_bits(b + 2, b + 6, i) - 16);
+        out[i] = d * (float)((int)five_bits(b + 2, b + 6, i) - 16);
 }
 
 static void read_q5_1(const uint8_t *b, float *out) {
     const float d = half_at(b), m = half_at(b + 2);
     for (size_t i = 0; i < 32; i++)
-        out[i] = d * five_bits(b + 4, b + 8, i) + m;
+        out[i] = d * (float)five_bits(b + 4, b + 8, i) + m;
 }
 
 static void read_q8_0(const uint8_t *b, float *out) {
@@ -186,40 +186,59 @@ void oq_gguf_read(const oq_gguf_tensor *t, uint64_t from, uint64_t n, float *out
     }
 }
 
-/* Block i of 32 of Q4_K, eight to a block of the file. */
-static void block_of_q4_k(const oq_gguf_tensor *t, uint64_t i, uint8_t q[32], float *scale,
-                          float *minimum) {
-    const uint8_t *b = t->data + i / 8 * 144, *from = b + 16 + i % 8 / 2 * 32;
+/* What integers of 5 bits get more, so that they lie around the middle of a byte: kernels that round
+ * their input multiply it by the distance to 128, and that should be small. */
+#define CENTRE 112
+
+/* Block i of 32 of Q4_K or Q5_K, eight to a block of the file. */
+static void block_of_256(const oq_gguf_tensor *t, uint64_t i, uint8_t q[32], float *scale,
+                         float *minimum) {
+    const bool five = t->type == OQ_GGUF_Q5_K;
+    const uint8_t *b = t->data + i / 8 * oq_gguf_kind_of(t->type)->bytes;
+    const uint8_t *from = b + (five ? 48 : 16) + i % 8 / 2 * 32;
     float by, less;
     scale_of(b + 4, i % 8, &by, &less);
     *scale = half_at(b) * by;
     *minimum = -(half_at(b + 2) * less);
-    for (size_t j = 0; j < 32; j++)
-        q[j] = i % 2 == 0 ? from[j] & 15 : from[j] >> 4;
+    for (size_t j = 0; j < 32; j++) {
+        const unsigned low = i % 2 == 0 ? from[j] & 15u : from[j] >> 4;
+        q[j] = (uint8_t)(five ? CENTRE + (low | (b[16 + j] >> i % 8 & 1u) << 4) : low);
+    }
+    *minimum -= five ? CENTRE * *scale : 0;
 }
 
+/* Integers that have signs in the file get 8 or 128 more, which the minimum takes off. */
 static void block_of_32(const oq_gguf_tensor *t, uint64_t i, uint8_t q[32], float *scale,
                         float *minimum) {
     const oq_gguf_kind *k = oq_gguf_kind_of(t->type);
     assert(k != NULL && k->block == 32);
     const uint8_t *b = t->data + i * k->bytes;
+    const bool has_minimum = t->type == OQ_GGUF_Q4_1 || t->type == OQ_GGUF_Q5_1;
+    const uint8_t *from = b + (has_minimum ? 4 : 2);
     *scale = half_at(b);
     *minimum = t->type == OQ_GGUF_Q4_1   ? half_at(b + 2)
+               : t->type == OQ_GGUF_Q5_1 ? half_at(b + 2) - CENTRE * *scale
                : t->type == OQ_GGUF_Q4_0 ? -8 * *scale
                                          : -128 * *scale;
-    const uint8_t *from = b + (t->type == OQ_GGUF_Q4_1 ? 4 : 2);
-    for (size_t j = 0; j < 16; j++) {
-        const bool bytes = t->type == OQ_GGUF_Q8_0;
-        q[j] = bytes ? (uint8_t)(from[j] ^ 128u) : from[j] & 15;
-        q[16 + j] = bytes ? (uint8_t)(from[16 + j] ^ 128u) : from[j] >> 4;
-    }
+    for (size_t j = 0; j < 32; j++)
+        switch (t->type) {
+        case OQ_GGUF_Q8_0:
+            q[j] = (uint8_t)(from[j] ^ 128u);
+            break;
+        case OQ_GGUF_Q5_0:
+        case OQ_GGUF_Q5_1:
+            q[j] = (uint8_t)(CENTRE + five_bits(from, from + 4, j));
+            break;
+        default:
+            q[j] = j < 16 ? from[j] & 15 : from[j - 16] >> 4;
+        }
 }
 
 void oq_gguf_block(const oq_gguf_tensor *t, uint64_t i, uint8_t q[32], float *scale,
                    float *minimum) {
     assert(i < t->count / 32);
-    if (t->type == OQ_GGUF_Q4_K)
-        block_of_q4_k(t, i, q, scale, minimum);
+    if (oq_gguf_kind_of(t->type)->block == 256)
+        block_of_256(t, i, q, scale, minimum);
     else
         block_of_32(t, i, q, scale, minimum);
     if (*scale == 0.0f)

@@ -191,7 +191,8 @@ static onq_code take(oq_nb_import *im, oq_model *m, oq_tensor *t, const oq_gguf_
     return ONQ_OK;
 }
 
-/* By the map, by the initializer's name, by that of the product or lookup that reads it. */
+/* By the map; the tensor that is called like the initializer, whose graph then has the order of the
+ * file; by the table, for the initializer's name or that of the product or lookup that reads it. */
 static const oq_gguf_tensor *find_tensor(const oq_nb_import *im, const oq_graph *g, json_t *names,
                                          const oq_tensor *t, uint64_t *heads) {
     const oq_str key = oq_str_copy(im->arena, t->name);
@@ -201,7 +202,8 @@ static const oq_gguf_tensor *find_tensor(const oq_nb_import *im, const oq_graph 
     *heads = 0;
     if (given != NULL && json_is_string(given))
         return oq_gguf_find(&im->file, oq_str_of(json_string_value(given)));
-    from = by_table(im, t->name, heads);
+    from = oq_gguf_find(&im->file, t->name);
+    from = from != NULL ? from : by_table(im, t->name, heads);
     return from != NULL || reader == NULL || !oq_nb_knows(reader->op_type)
                ? from
                : by_table(im, reader->name, heads);
@@ -308,21 +310,26 @@ static onq_code put_blocks(const oq_nb_task *t, const oq_nb_sink *s, onq_error *
 
 static const oq_nb_method as_is[] = {
     {.name = "gguf", .bits = 1u << 4 | 1u << 8, .has_gather = true, .quantize = put_blocks},
-    {.name = "gguf", .bits = 1u << 4, .real_zero = true, .quantize = put_blocks},
+    {.name = "gguf", .bits = 1u << 4 | 1u << 8, .real_zero = true, .quantize = put_blocks},
+};
+
+/* The types whose weights keep what they are: in blocks, or rounded so finely that it does not
+ * matter. MatMulNBits has no 5 or 6 bits. */
+static const struct {
+    oq_gguf_type type;
+    unsigned bits;
+    const oq_nb_method *method; /* NULL: that which is asked for */
+} kept[] = {
+    {OQ_GGUF_Q4_0, 4, &as_is[0]}, {OQ_GGUF_Q4_1, 4, &as_is[1]}, {OQ_GGUF_Q4_K, 4, &as_is[1]},
+    {OQ_GGUF_Q5_0, 8, &as_is[0]}, {OQ_GGUF_Q5_1, 8, &as_is[1]}, {OQ_GGUF_Q5_K, 8, &as_is[1]},
+    {OQ_GGUF_Q6_K, 8, NULL},      {OQ_GGUF_Q8_0, 8, &as_is[0]},
 };
 
 const oq_nb_method *oq_nb_import_method(const oq_nb_source *s, unsigned *bits) {
-    *bits = s->tensor->type == OQ_GGUF_Q8_0 ? 8 : 4;
-    if (s->k % 32 != 0)
-        return NULL;
-    switch (s->tensor->type) {
-    case OQ_GGUF_Q4_0:
-    case OQ_GGUF_Q8_0:
-        return &as_is[0];
-    case OQ_GGUF_Q4_1:
-    case OQ_GGUF_Q4_K:
-        return &as_is[1];
-    default:
-        return NULL;
-    }
+    for (size_t i = 0; i < OQ_COUNT(kept); i++)
+        if (s->tensor->type == (uint32_t)kept[i].type) {
+            *bits = kept[i].bits;
+            return s->k % 32 == 0 ? kept[i].method : NULL;
+        }
+    return NULL;
 }

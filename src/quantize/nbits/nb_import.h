@@ -2,9 +2,10 @@
  * nb_import.h — weights of a GGUF file for the graph of an ONNX model (--weights).
  *
  * Each float initializer of the main graph gets the values of the tensor that the file has for it,
- * by a table of names for models like Llama, or by a map. Blocks of Q4_0, Q4_1, Q4_K and Q8_0
- * become blocks of MatMulNBits as they are; what has another type is dequantized, and quantized
- * anew by the method that is asked for.
+ * by its own name, by a table of names for models like Llama, or by a map. Blocks of Q4_0, Q4_1,
+ * Q4_K and Q8_0 become blocks of MatMulNBits as they are, those of Q5_0, Q5_1 and Q5_K as well, with
+ * 8 bits; what has another type is dequantized, and quantized anew by the method that is asked for,
+ * Q6_K with 8 bits.
  *
  * llama.cpp keeps the rows of the query and key projections in the order of its own rotary
  * embedding: (0, half), (1, half + 1) ... of each head. They are put back into the order of the
@@ -38,6 +39,7 @@ typedef struct oq_nb_import {
     bool exact;  /* blocks stay as they are where that is possible */
     /* counts of tensors: */
     size_t n_taken, n_exact, n_anew;
+    size_t n_wider; /* of both: those of 5 and 6 bits, which take 8 */
 } oq_nb_import;
 
 /* Opens the file and gives the model its values. `names` is a JSON file {"initializer": "tensor"}
@@ -49,7 +51,8 @@ void oq_nb_import_close(oq_nb_import *im);
 size_t oq_nb_import_unused(const oq_nb_import *im, oq_str *first);
 /* Where an initializer comes from, or NULL. */
 const oq_nb_source *oq_nb_import_find(const oq_nb_import *im, oq_str initializer);
-/* The method that keeps the blocks of the tensor, with its bits; NULL: there is none. */
+/* The method that keeps the blocks of the tensor, or NULL: there is none. `bits` becomes what keeps
+ * the weight as good as it is, and stays where any number does. */
 const oq_nb_method *oq_nb_import_method(const oq_nb_source *s, unsigned *bits);
 
 /* Numbers k0 to k0 + n of column (or row) `at` of the initializer. */

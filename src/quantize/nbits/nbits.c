@@ -148,20 +148,30 @@ static void apply_import(const oq_nb_state *r, oq_nb_choice *c) {
     const oq_nb_source *s = im != NULL ? oq_nb_import_find(im, c->weight.tensor->name) : NULL;
     if (s == NULL)
         return;
-    unsigned bits = 0;
-    const oq_nb_method *method =
-        im->exact && !r->config->qdq && c->weight.k == s->k ? oq_nb_import_method(s, &bits) : NULL;
-    const bool gathers = oq_node_is(c->node, "Gather");
-    if (method == NULL ||
-        (gathers && (method->real_zero || (bits != 4 && !r->config->all_weights)))) {
-        im->n_anew++;
-        return;
+    unsigned bits = 0; /* as many as are asked for */
+    const oq_nb_method *method = NULL;
+    if (im->exact && !r->config->qdq && c->weight.k == s->k &&
+        !oq_map_has(&r->config->node_map, c->node->name))
+        method = oq_nb_import_method(s, &bits);
+    if (oq_node_is(c->node, "Gather")) {
+        bits = bits == 8 && !r->config->all_weights ? 0 : bits;
+        method = bits == 0 || (method != NULL && method->real_zero) ? NULL : method;
     }
-    im->n_exact++;
-    c->how.method = method;
-    c->how.bits = bits;
-    c->how.block = 32;
-    c->how.symmetric = !method->real_zero;
+    oq_nb_how how = c->how;
+    how.bits = bits != 0 ? bits : how.bits;
+    im->n_wider += bits == 8 && s->tensor->type != OQ_GGUF_Q8_0;
+    if (method != NULL) {
+        how.method = method;
+        how.block = 32;
+        how.symmetric = !method->real_zero;
+        /* The runtime has no kernel for such blocks of 8 bits but with sums. */
+        if (method->real_zero && bits == 8 && !oq_nb_has_sums(r, &c->weight, &how))
+            method = NULL;
+    }
+    c->how.bits = how.bits;
+    c->how = method != NULL ? how : c->how;
+    im->n_anew += method == NULL;
+    im->n_exact += method != NULL;
 }
 
 /* These set c->weight and c->why, which stays NULL where the node is quantized. */
