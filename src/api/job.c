@@ -7,7 +7,7 @@
 #include "api/quantizing/plan_file.h"
 #include "api/samples.h"
 #include "base/text/near_path.h"
-#include "onnx/names.h"
+#include "onnx/edit.h"
 #include "shape/operands.h"
 
 typedef struct warnings {
@@ -106,6 +106,8 @@ onq_code oq_job_save(oq_job *job, const char *option, oq_model *m, const oq_save
     const char *path = oq_opt_str(job->opts, option);
     oq_save_options options = *o;
     uint64_t sum = 0;
+    if (oq_opt_has(job->opts, "drop_shapes") && oq_opt_flag(job->opts, "drop_shapes"))
+        OQ_TRY(oq_model_drop_shapes(m, err));
     if (oq_opt_is_wanted(job->opts, path))
         options.memory = &job->files;
     const size_t first = job->files.all.n;

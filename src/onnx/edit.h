@@ -55,6 +55,8 @@ onq_code oq_graph_prune(oq_model *m, oq_graph *g, onq_error *err);
 onq_code oq_graph_find_dead(oq_model *m, oq_graph *g, oq_map *names, onq_error *err);
 /* The same as oq_graph_prune, but what `names` has stays, with all that it reads. */
 onq_code oq_graph_prune_new(oq_model *m, oq_graph *g, const oq_map *names, onq_error *err);
+/* The model says nothing more of the shapes and types of tensors between inputs and outputs. */
+onq_code oq_model_drop_shapes(oq_model *m, onq_error *err);
 /* Only initializers that nothing uses, subgraphs counted; in subgraphs too. A graph input of the
  * same name goes with its initializer, as in ONNXModel.clean_initializers. */
 onq_code oq_graph_prune_inits(oq_model *m, oq_graph *g, onq_error *err);

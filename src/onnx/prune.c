@@ -216,3 +216,13 @@ onq_code oq_graph_prune_inits(oq_model *m, oq_graph *g, onq_error *err) {
     oq_model_touch(m);
     return oq_walk_graphs(g, prune_inits_of, m, err);
 }
+
+static onq_code drop_infos(void *ctx OQ_UNUSED, oq_graph *g, onq_error *err OQ_UNUSED) {
+    g->value_info.n = 0;
+    return ONQ_OK;
+}
+
+onq_code oq_model_drop_shapes(oq_model *m, onq_error *err) {
+    oq_model_touch(m);
+    return oq_walk_graphs(m->proto->graph, drop_infos, NULL, err);
+}

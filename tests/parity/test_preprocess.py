@@ -429,3 +429,42 @@ def test_qnn_refused(words, status, text, tmp_path):
     r = onq("preprocess", "-i", tmp_path / "in.onnx", "-o", tmp_path / "m.onnx", *words, status=status)
     assert text in r.stderr
     only(tmp_path, "in.onnx")
+
+
+def test_drop_shapes(tmp_path):
+    """Nothing else changes, in no command: the same bytes but for value_info, which is gone, in inner graphs too."""
+    rng = np.random.default_rng(5)
+    w = [numpy_helper.from_array(rng.normal(size=(64, 64)).astype(np.float32), name) for name in ("w0", "w1")]
+    w += [numpy_helper.from_array(np.ones(64, np.float32), "scale")]
+    inner = [helper.make_graph([helper.make_node("Relu", ["n"], [f"r{i}"]), helper.make_node("Neg", [f"r{i}"], [f"o{i}"])],
+                               f"g{i}", [], [helper.make_tensor_value_info(f"o{i}", TensorProto.FLOAT, ["a", "b", 64])])
+             for i in range(2)]
+    nodes = [helper.make_node("MatMul", ["x", "w0"], ["m"], name="first"), helper.make_node("Add", ["x", "m"], ["s"]),
+             helper.make_node("LayerNormalization", ["s", "scale"], ["n"]),
+             helper.make_node("If", ["c"], ["i"], then_branch=inner[0], else_branch=inner[1]),
+             helper.make_node("MatMul", ["i", "w1"], ["y"], name="last")]
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["a", "b", 64]),
+                                           helper.make_tensor_value_info("c", TensorProto.BOOL, [])],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["a", "b", 64])], w)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
+    np.savez(tmp_path / "d.npz", x=rng.normal(size=(1, 3, 64)).astype(np.float32), c=np.array(True))
+    onq("preprocess", "-i", tmp_path / "m.onnx", "-o", tmp_path / "p.onnx")
+
+    def graphs(g):
+        return [g] + [x for n in g.node for a in n.attribute if a.HasField("g") for x in graphs(a.g)]
+
+    for words in (["preprocess"], ["static", "--data", tmp_path / "d.npz"], ["dynamic"], ["nbits"],
+                  ["static", "--data", tmp_path / "d.npz", "--quant_format", "qoperator"]):
+        made = []
+        for more in ([], ["--drop_shapes"]):
+            onq(*words, "-i", tmp_path / "p.onnx", "-o", tmp_path / "o.onnx", *more)
+            made.append(onnx.load(tmp_path / "o.onnx"))
+        with_shapes, without = made
+        assert with_shapes.graph.value_info, words
+        assert not any(g.value_info for g in graphs(without.graph)), words
+        for g in graphs(with_shapes.graph):
+            g.ClearField("value_info")
+        assert with_shapes.SerializeToString(deterministic=True) == without.SerializeToString(deterministic=True), words
+    onq("preprocess", "-i", tmp_path / "p.onnx", "-o", tmp_path / "only.onnx", "--skip_optimization", "--skip_onnx_shape",
+        "--skip_symbolic_shape", "--drop_shapes")
+    assert not onnx.load(tmp_path / "only.onnx").graph.value_info

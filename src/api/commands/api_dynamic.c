@@ -23,6 +23,7 @@ static const onq_option_info rows[] = {
     OQ_ROW_ACTIVATION_SYMMETRIC("tables of Gather and EmbedLayerNormalization"),
     OQ_ROW_LIFT_CONSTANTS,
     OQ_ROW_SORT_NODES,
+    OQ_ROW_DROP_SHAPES,
 };
 static const oq_opt_group own = OQ_GROUP("Quantization", rows);
 

@@ -130,6 +130,7 @@ static const onq_option_info nbits_rows[] = {
             "JSON file with settings for single nodes: {\"node\": {\"bits\": 8, \"group_size\": "
             "32, \"scheme\": \"sym\"}, \"other\": \"fp32\"}."),
     OQ_ROW_SORT_NODES,
+    OQ_ROW_DROP_SHAPES,
 };
 static const oq_opt_group nbits_own = OQ_GROUP("Quantization", nbits_rows);
 

@@ -4,6 +4,7 @@
  * qnn_preprocess_model).
  */
 #include "api/options/command.h"
+#include "api/options/shared_rows.h"
 #include "api/quantizing/for_runtime.h"
 #include "api/quantizing/rewriting.h"
 #include "api/quantizing/sound.h"
@@ -48,6 +49,7 @@ static const onq_option_info rows[] = {
             "float32 as before. all: also compute in float16 where possible, which is faster if "
             "the provider has kernels for it. Make this the last step: float16 weights can no "
             "longer be quantized."),
+    OQ_ROW_DROP_SHAPES,
     /* Own sense: nothing is quantized here. */
     OQ_FLAG("strict", 0, "",
             "Fail if symbolic shapes stay incomplete or --float16 changes nothing, instead of "
@@ -180,7 +182,8 @@ static onq_code check_options(run *r, onq_error *err) {
         return ONQ_OK;
     }
     if (r->optimizer == BY_NONE && !r->symbolic && !r->onnx_shape && !oq_opt_is_set(o, "opset") &&
-        r->sets == 0 && !oq_opt_is_set(o, "fuse") && r->half == OQ_HALF_NONE)
+        r->sets == 0 && !oq_opt_is_set(o, "fuse") && r->half == OQ_HALF_NONE &&
+        !oq_opt_flag(o, "drop_shapes"))
         return oq_fail(err, ONQ_E_OPTION, "all three steps are skipped: there is nothing to do");
     return ONQ_OK;
 }

@@ -136,6 +136,7 @@ static const onq_option_info quantize_rows[] = {
             "weight, is nearest to float. Useful for weights per tensor and 4-bit weights."),
     OQ_ROW_LIFT_CONSTANTS,
     OQ_ROW_SORT_NODES,
+    OQ_ROW_DROP_SHAPES,
     OQ_FLAG("optimize_model", 0, "", "Let ONNX Runtime optimise the model first."),
 };
 static const oq_opt_group quantize_group = OQ_GROUP("Quantization", quantize_rows);

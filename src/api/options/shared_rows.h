@@ -23,6 +23,13 @@
             "The correct classes: a .npy file of integers, one for each row of the first "         \
             "output" whose)
 
+/* What is written of the shapes between inputs and outputs (oq_job_save). */
+#define OQ_ROW_DROP_SHAPES                                                                         \
+    OQ_FLAG("drop_shapes", 0, "",                                                                  \
+            "Leave out what the result says of the shapes of tensors inside the graph. The "       \
+            "outputs stay the same. Where sizes are only known when the model runs, ONNX Runtime " \
+            "1.31 then keeps Add and LayerNormalization apart, which is faster on some CPUs.")
+
 /* What a result must reach. */
 #define OQ_ROW_TARGET(help) OQ_PAIRS("target", 0, "", "METRIC=VALUE", help)
 
