@@ -19,6 +19,7 @@ void oq_recipe_drop(oq_recipe *r, const char *name) {
 onq_code oq_recipe_copy(const oq_recipe *from, oq_arena *a, oq_recipe *to, onq_error *err) {
     *to = (oq_recipe){.command = from->command,
                       .prepares = from->prepares,
+                      .drops_shapes = from->drops_shapes,
                       .methods = from->methods,
                       .after = from->after};
     for (size_t i = 0; i < from->options.n; i++)
@@ -31,7 +32,8 @@ static bool same_text(const char *a, const char *b) {
 }
 
 static bool same_command(const oq_recipe *a, const oq_recipe *b) {
-    bool same = same_text(a->command, b->command) && a->options.n == b->options.n;
+    bool same = same_text(a->command, b->command) && a->options.n == b->options.n &&
+                a->drops_shapes == b->drops_shapes;
     for (size_t i = 0; same && i < a->options.n; i++)
         same = same_text(a->options.v[i].name, b->options.v[i].name) &&
                same_text(a->options.v[i].value, b->options.v[i].value);
@@ -99,6 +101,8 @@ void oq_recipe_text(const oq_recipe *r, const char *input, const char *output, o
         oq_buf_addc(out, ' ');
         oq_buf_add_exact_word(out, oq_str_of(r->options.v[i].value));
     }
+    if (r->drops_shapes)
+        oq_buf_adds(out, " --drop_shapes");
 }
 
 bool oq_recipe_calibrates(const oq_recipe *r) {
@@ -119,6 +123,8 @@ void oq_recipe_json(const oq_recipe *r, oq_jw *w, const char *key) {
         else
             oq_jw_cstr(w, NULL, o->value);
     }
+    if (r->drops_shapes)
+        oq_jw_bool(w, "drop_shapes", true);
     if (r->after != NULL && !r->after->prepares)
         oq_recipe_json(r->after, w, "after");
     oq_jw_end_object(w);

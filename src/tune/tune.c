@@ -503,7 +503,7 @@ static onq_code recall(oq_tune *t, oq_candidate *c, const oq_state_row *row, onq
     return OQ_PUSH(t->arena, &t->all, c) ? ONQ_OK : oq_fail_nomem(err);
 }
 
-static onq_code remember(oq_tune *t, const oq_candidate *c, onq_error *err) {
+onq_code oq_tune_remember(oq_tune *t, const oq_candidate *c, onq_error *err) {
     const char *key = key_of(t, &c->recipe, SIZE_MAX, c->partly);
     const oq_state_row row = {.score = c->score,
                               .ms = c->ms,
@@ -538,7 +538,7 @@ static onq_code find_or_measure(oq_tune *t, oq_candidate *c, onq_error *err) {
         OQ_TRY(oq_tune_leave_out(t, c->label, err));
     *(t->stopped && rc != ONQ_OK ? &t->missed : &t->turned) |= 1U << oq_recipe_way(&c->recipe);
     /* What had no time, or cost too much, may have some in another run. */
-    return t->stopped || is_given_up(c) ? ONQ_OK : remember(t, c, err);
+    return t->stopped || is_given_up(c) ? ONQ_OK : oq_tune_remember(t, c, err);
 }
 
 static void tell(const oq_tune *t, const oq_candidate *c) {
@@ -546,8 +546,11 @@ static void tell(const oq_tune *t, const oq_candidate *c) {
             c->ms);
 }
 
-onq_code oq_tune_try(oq_tune *t, const oq_recipe *r, const char *label, oq_candidate **out,
+onq_code oq_tune_try(oq_tune *t, const oq_recipe *asked, const char *label, oq_candidate **out,
                      onq_error *err) {
+    oq_recipe own = *asked;
+    const oq_recipe *r = &own;
+    own.drops_shapes |= t->drops_shapes;
     *out = NULL;
     for (size_t i = 0; i < t->all.n; i++)
         if (oq_recipe_equal(&t->all.v[i]->recipe, r)) {
@@ -603,7 +606,7 @@ onq_code oq_tune_time(oq_tune *t, onq_error *err) {
             }
             if (v[i]->ok)
                 tell(t, v[i]);
-            OQ_TRY(remember(t, v[i], err));
+            OQ_TRY(oq_tune_remember(t, v[i], err));
         }
     }
     oq_tune_close_ready(t);
@@ -624,7 +627,7 @@ onq_code oq_tune_complete(oq_tune *t, oq_candidate *c, onq_error *err) {
         return ONQ_OK; /* some samples still say what it is */
     c->score = whole;
     c->partly = false;
-    return remember(t, c, err);
+    return oq_tune_remember(t, c, err);
 }
 
 onq_code oq_tune_ensure(oq_tune *t, oq_candidate *c, onq_error *err) {

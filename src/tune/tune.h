@@ -90,6 +90,7 @@ typedef struct oq_tune {
     oq_candidate *base_float; /* the same as a candidate */
     oq_candidate *other_base; /* with a rewrite that is slower in float, but lets integers do
                                      * more; or NULL */
+    bool drops_shapes;        /* recipes leave out the shapes inside the graph */
     oq_model *base_model;     /* that model */
     oq_units units;           /* of it */
     const bool *pays;
@@ -154,6 +155,8 @@ onq_code oq_tune_try(oq_tune *t, const oq_recipe *r, const char *label, oq_candi
 onq_code oq_tune_time(oq_tune *t, onq_error *err);
 /* Closes the sessions that were kept to be timed. */
 void oq_tune_close_ready(oq_tune *t);
+/* What is known of a candidate, for a search that goes on from this one. */
+onq_code oq_tune_remember(oq_tune *t, const oq_candidate *c, onq_error *err);
 /* Times these side by side, float with them, for so many seconds each. */
 onq_code oq_tune_race(oq_tune *t, oq_candidate *const *v, size_t n, double seconds, onq_error *err);
 /* Scores a candidate to the end, whatever it loses. */

@@ -1,7 +1,11 @@
 /*
  * tune_float.c — float models: as it was given, and prepared. Rewrites that change nothing but the
- * speed are timed here, and those that make it slower on this machine are left out.
+ * speed are timed here, and those that make it slower on this machine are left out. So are the
+ * shapes that preparing declares: with them the runtime fuses an Add into a normalization, and its
+ * kernel for both may be the slower one.
  */
+#include "onnx/graph.h"
+#include "onnx/operators.h"
 #include "prepare/rewrite.h"
 #include "tune/tune.h"
 #include "tune/units.h"
@@ -12,6 +16,9 @@
 #define FLOAT_PART    0.15
 #define SLOWER        1.04
 #define EXACT_SAMPLES 1 /* of each fold */
+/* Without shapes it must be faster by this much, and the clock runs this many times as long. */
+#define SHAPES_COST   0.04
+#define SHAPES_LONGER 2
 
 static const char *const set_words[] = {
 #define ROW(id, word) word,
@@ -45,8 +52,25 @@ static bool is_exact(const oq_candidate *c) {
     return oq_score_of(&c->score, OQ_METRIC_SQNR) >= OQ_EXACT_DB && (isnan(same) || same >= 99.9);
 }
 
-/* Preprocessing with these rewrites, and an option besides; *out NULL: it cannot be made, or is not
- * the same model. */
+/* *out NULL: it cannot be made, or is not the same model. */
+static onq_code try_exact(oq_tune *t, const oq_recipe *r, const char *label, oq_candidate **out,
+                          onq_error *err) {
+    t->few = EXACT_SAMPLES; /* the same model, or another one: a few show it */
+    const onq_code rc = oq_tune_try(t, r, label, out, err);
+    t->few = 0;
+    OQ_TRY(rc);
+    if (*out == NULL)
+        return ONQ_OK;
+    (*out)->exact = is_exact(*out);
+    if (!(*out)->exact) {
+        (*out)->ok = false;
+        (*out)->why_not = "prepared, it computes something else than the model that was given";
+        *out = NULL;
+    }
+    return ONQ_OK;
+}
+
+/* Preprocessing with these rewrites, and an option besides. */
 static onq_code prepare(oq_tune *t, unsigned sets, const char *name, const char *value,
                         oq_candidate **out, onq_error *err) {
     oq_recipe r = {.command = "preprocess", .prepares = true};
@@ -66,19 +90,7 @@ static onq_code prepare(oq_tune *t, unsigned sets, const char *name, const char 
         OQ_TRY(oq_recipe_add(&r, t->arena, "rewrite", list, err));
     if (name != NULL)
         OQ_TRY(oq_recipe_add(&r, t->arena, name, value, err));
-    t->few = EXACT_SAMPLES; /* the same model, or another one: a few show it */
-    const onq_code rc = oq_tune_try(t, &r, label.p, out, err);
-    t->few = 0;
-    OQ_TRY(rc);
-    if (*out == NULL)
-        return ONQ_OK;
-    (*out)->exact = is_exact(*out);
-    if (!(*out)->exact) {
-        (*out)->ok = false;
-        (*out)->why_not = "prepared, it computes something else than the model that was given";
-        *out = NULL;
-    }
-    return ONQ_OK;
+    return try_exact(t, &r, label.p, out, err);
 }
 
 /* Of a limited time float has a part, and integers the rest. */
@@ -160,6 +172,93 @@ static onq_code try_prepared(oq_tune *t, oq_candidate **best, onq_error *err) {
     return oq_tune_time(t, err);
 }
 
+/* ---- shapes ---- */
+
+/* What is in a model that makes the runtime fuse more with shapes than without. */
+typedef struct fusable {
+    bool normalizes, open; /* open: a size is only known when it runs */
+} fusable;
+
+static bool is_open(const oq_value_info *v) {
+    const oq_tensor_type *t = v->type != NULL ? v->type->tensor_type : NULL;
+    for (size_t i = 0; t != NULL && t->shape != NULL && i < t->shape->dim.n; i++)
+        if (!t->shape->dim.v[i]->dim_value.has)
+            return true;
+    return false;
+}
+
+/* Where all sizes are known the runtime finds the shapes by itself. */
+static onq_code see_fusable(void *ctx, oq_graph *g, onq_error *err OQ_UNUSED) {
+    fusable *f = ctx;
+    for (size_t i = 0; i < g->node.n && !f->normalizes; i++)
+        f->normalizes = oq_node_is(g->node.v[i], "LayerNormalization") ||
+                        oq_node_is(g->node.v[i], "SimplifiedLayerNormalization") ||
+                        oq_node_is(g->node.v[i], "ReduceMean");
+    for (size_t i = 0; i < g->value_info.n && !f->open; i++)
+        f->open = is_open(g->value_info.v[i]);
+    return ONQ_OK;
+}
+
+static onq_code may_fuse(oq_tune *t, oq_candidate *c, bool *out, onq_error *err) {
+    fusable f = {0};
+    oq_model *m = NULL;
+    OQ_TRY(oq_tune_ensure(t, c, err));
+    OQ_TRY(oq_model_open(t->env, c->path, &t->open, &m, err));
+    const onq_code rc = oq_walk_graphs(m->proto->graph, see_fusable, &f, err);
+    oq_model_free(m);
+    *out = f.normalizes && f.open;
+    return rc;
+}
+
+/* Side by side, unless an earlier run did it. */
+static onq_code time_both(oq_tune *t, oq_candidate *with, oq_candidate *without, onq_error *err) {
+    oq_candidate *both[] = {with, without};
+    if (without->ms > 0)
+        return ONQ_OK;
+    OQ_TRY(oq_tune_race(t, both, OQ_COUNT(both), SHAPES_LONGER * oq_tune_clock_seconds(t), err));
+    for (size_t i = 0; i < OQ_COUNT(both); i++)
+        OQ_TRY(oq_tune_remember(t, both[i], err));
+    return ONQ_OK;
+}
+
+static bool is_clearly_faster(const oq_candidate *c, const oq_candidate *than) {
+    const double gain = than->ms - c->ms;
+    return gain > SHAPES_COST * than->ms && gain > fmax(than->ms_noise, c->ms_noise);
+}
+
+/* The prepared model without shapes, as the last step, which recipes get from then on. What they
+ * begin with keeps its shapes: what is quantized hangs on some. */
+static onq_code try_without_shapes(oq_tune *t, oq_candidate *best, oq_candidate **out,
+                                   onq_error *err) {
+    static const char *const options[] = {"skip_optimization", "skip_symbolic_shape",
+                                          "skip_onnx_shape"};
+    oq_recipe r = {.command = "preprocess", .drops_shapes = true, .after = &best->recipe};
+    oq_candidate *c = NULL;
+    bool may = false;
+    OQ_TRY(may_fuse(t, best, &may, err));
+    if (!may)
+        return ONQ_OK;
+    for (size_t i = 0; i < OQ_COUNT(options); i++)
+        OQ_TRY(oq_recipe_add(&r, t->arena, options[i], NULL, err));
+    const oq_str label = oq_str_format(t->arena, "%s, without shapes", best->label);
+    OQ_TRY_ALLOC(label.p != NULL, err);
+    OQ_TRY(try_exact(t, &r, label.p, &c, err));
+    if (c == NULL)
+        return ONQ_OK;
+    OQ_TRY(time_both(t, best, c, err));
+    t->drops_shapes = is_clearly_faster(c, best);
+    *out = t->drops_shapes ? c : NULL;
+    return ONQ_OK;
+}
+
+/* *bare: the same without shapes, if that is faster. */
+static onq_code find_best(oq_tune *t, oq_candidate **best, oq_candidate **bare, onq_error *err) {
+    OQ_TRY(try_prepared(t, best, err));
+    return *best != NULL && t->other_base == NULL && has_time(t)
+               ? try_without_shapes(t, *best, bare, err)
+               : ONQ_OK;
+}
+
 onq_code oq_tune_set_base(oq_tune *t, oq_candidate *c, onq_error *err) {
     oq_model *m = NULL;
     if (c != NULL && c != t->flt)
@@ -196,18 +295,20 @@ static onq_code add_untimed(oq_tune *t, const oq_candidate *given, onq_error *er
 onq_code oq_tune_floats(oq_tune *t, onq_error *err) {
     const oq_candidate given = {
         .label = "float", .exact = true, .path = t->float_path, .size = t->float_size};
-    oq_candidate *flt = NULL, *best = NULL;
+    oq_candidate *flt = NULL, *best = NULL, *bare = NULL;
     const size_t most = t->max_float_units;
     if (t->evaluate == NULL && !oq_tune_has_time(t, seconds_for_float(t)))
         return add_untimed(t, &given, err);
     OQ_TRY(oq_tune_session(t, t->model, t->n_threads, &t->beside, err));
     OQ_TRY(oq_tune_add_model(t, &given, &flt, err));
     t->max_float_units = SIZE_MAX;
-    const onq_code rc = has_time(t) ? try_prepared(t, &best, err) : ONQ_OK;
+    const onq_code rc = has_time(t) ? find_best(t, &best, &bare, err) : ONQ_OK;
     t->max_float_units = most;
     OQ_TRY(rc);
     if (best == NULL && !t->stopped && has_time(t))
         oq_warn(t->env, "the model is taken as it is: preparing failed: %.300s",
                 t->all.v[t->all.n - 1]->why_not != NULL ? t->all.v[t->all.n - 1]->why_not : "");
-    return oq_tune_set_base(t, best, err);
+    OQ_TRY(oq_tune_set_base(t, best, err));
+    t->base_float = bare != NULL ? bare : t->base_float;
+    return ONQ_OK;
 }

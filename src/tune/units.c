@@ -233,7 +233,8 @@ static onq_code plain_recipe(stage *s, const oq_recipe *from, oq_recipe *to, onq
     static const char *const names[] = {
         "bias_correction",  "learned_rounding",   "channel_ranges",    "equalize",
         "outlier_channels", "double_activations", "calibration_method"};
-    *to = (oq_recipe){.command = from->command, .after = from->after};
+    *to = (oq_recipe){
+        .command = from->command, .drops_shapes = from->drops_shapes, .after = from->after};
     for (size_t i = 0; i < from->options.n; i++) {
         const oq_recipe_option *o = &from->options.v[i];
         if (!oq_str_is_any(oq_str_of(o->name), names, OQ_COUNT(names)))

@@ -36,6 +36,7 @@ typedef struct tune_rig {
     const char *slow;  /* recipes with this in their text take longer than float */
     const char *later; /* recipes with this in their text take later_ms longer */
     double later_ms;
+    double shapes_ms; /* that the shapes of a model cost which has a normalization; 0: it has none */
     const char *idle;            /* an option that changes nothing here */
     double calibrating, running; /* seconds that a sample takes; 0: time does not pass */
     double passed;

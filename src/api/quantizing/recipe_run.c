@@ -37,6 +37,8 @@ static onq_code set_all(const oq_recipe_run *run, const oq_recipe *r, onq_option
         const oq_recipe_option *x = &r->options.v[i];
         OQ_TRY(onq_options_set(o, x->name, x->value != NULL ? x->value : "true", err));
     }
+    if (r->drops_shapes)
+        OQ_TRY(onq_options_set(o, "drop_shapes", "true", err));
     return run->cache != NULL ? onq_options_set(o, "calibration_cache", run->cache, err) : ONQ_OK;
 }
 

@@ -473,6 +473,44 @@ static void lstm(void **state) {
     }
 }
 
+static bool drops(const char *command) {
+    const char *at = strstr(command, " --drop_shapes");
+    return at != NULL && at[strlen(" --drop_shapes")] == '\0';
+}
+
+/* Where float is clearly faster without shapes, all that comes after it leaves them out. */
+static void without_shapes(void **state) {
+    static const double cost[] = {0, 0.2, 1}; /* ms: no normalization, and of 10 */
+    for (size_t i = 0; i < OQ_COUNT(cost); i++) {
+        tune_rig r;
+        size_t n = 0, dropped = 0;
+        tune_rig_begin(&r, *state, false);
+        r.shapes_ms = cost[i];
+        tune_rig_want(&r, 400);
+        tune_rig_search(&r);
+        for (size_t k = 0; k < r.n_made; k++) {
+            n += strncmp(r.made[k], "onq static", 10) == 0;
+            dropped += strncmp(r.made[k], "onq static", 10) == 0 && drops(r.made[k]);
+        }
+        assert_true(n > 4);
+        assert_int_equal(dropped, i == 2 ? n : 0);
+        assert_int_equal(r.t.drops_shapes, i == 2);
+        assert_string_equal(r.made[0], "onq preprocess -i IN -o OUT");
+        assert_string_equal(r.made[1], i > 0
+                                           ? "onq preprocess -i IN -o OUT --skip_optimization "
+                                             "--skip_symbolic_shape --skip_onnx_shape --drop_shapes"
+                                           : "onq dynamic -i IN -o OUT --per_channel");
+        if (i == 2) {
+            const oq_candidate *bare = tune_rig_find(&r, "float, prepared, without shapes");
+            assert_true(bare->exact && r.t.base_float == bare);
+            assert_string_equal(tune_rig_find(&r, "dynamic")->recipe.after->command, "preprocess");
+            assert_false(r.t.base->drops_shapes);
+            tune_rig_find(&r, "op_set pays, double activations"); /* later stages see the sets */
+        }
+        tune_rig_end(&r);
+    }
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
     const struct CMUnitTest tests[] = {
@@ -495,6 +533,7 @@ int main(void) {
         TEST(units),
         TEST(float_units),
         TEST(lstm),
+        TEST(without_shapes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
