@@ -6,6 +6,7 @@
 #include "engine/sweep.h"
 #include "onnx/operators.h"
 #include "samples/agreement.h"
+#include "samples/columns.h"
 
 #include <math.h>
 
@@ -90,8 +91,21 @@ static onq_code run_all(oq_session *s, const oq_record *r, const oq_roles *roles
     return ONQ_OK;
 }
 
-static void judge_all(const oq_session *s, const oq_record *r, const oq_roles *roles,
-                      const oq_agree *sums, oq_verdict *v) {
+/* True if what float gave in all runs is no scores of classes: coordinates and grades. */
+static onq_code holds_numbers(const oq_record *r, size_t output, oq_arena *a, bool *yes,
+                              onq_error *err) {
+    oq_columns c;
+    *yes = false;
+    OQ_TRY(oq_columns_begin(&c, &r->runs.v[0].outputs[output], a, err));
+    for (size_t i = 0; i < r->runs.n; i++)
+        if (output >= r->runs.v[i].n_outputs || !oq_columns_add(&c, &r->runs.v[i].outputs[output]))
+            return ONQ_OK;
+    *yes = oq_columns_are_numbers(&c);
+    return ONQ_OK;
+}
+
+static onq_code judge_all(const oq_session *s, const oq_record *r, const oq_roles *roles,
+                          const oq_agree *sums, oq_arena *a, oq_verdict *v, onq_error *err) {
     const oq_record_run *first = &r->runs.v[0];
     for (size_t i = 0; i < first->n_outputs && i < s->outputs.n; i++) {
         if (sums[i].wrecked) {
@@ -100,13 +114,18 @@ static void judge_all(const oq_session *s, const oq_record *r, const oq_roles *r
                 &v->why, ONQ_E_RUNTIME,
                 "output '%.*s' has NaN or infinity where the float model has finite values",
                 OQ_STR(s->outputs.v[i].name));
-            return;
+            return ONQ_OK;
         }
         if (roles->states[i] && roles->n_states < s->outputs.n)
             continue; /* no answer of the model */
-        const bool scores = has_scores(&first->outputs[i]) || (i == 0 && r->classes);
+        bool scores = i == 0 && r->classes, numbers = false;
+        if (!scores && has_scores(&first->outputs[i])) {
+            OQ_TRY(holds_numbers(r, i, a, &numbers, err));
+            scores = !numbers;
+        }
         judge(&sums[i], s->outputs.v[i].name, scores, v);
     }
+    return ONQ_OK;
 }
 
 static onq_code run(oq_session *s, const oq_session_options *how, const oq_record *r, oq_verdict *v,
@@ -127,9 +146,7 @@ static onq_code run(oq_session *s, const oq_session_options *how, const oq_recor
     oq_agree *sums = OQ_NEW_ARRAY(&arena, oq_agree, s->outputs.n + 1);
     OQ_TRY_ALLOC(sums != NULL, err);
     OQ_TRY(run_all(s, r, &roles, sums, v, err));
-    if (v->ran && !random)
-        judge_all(s, r, &roles, sums, v);
-    return ONQ_OK;
+    return v->ran && !random ? judge_all(s, r, &roles, sums, &arena, v, err) : ONQ_OK;
 }
 
 onq_code oq_verify(oq_engine *e, const oq_session_options *how, const oq_record *r, oq_verdict *v,

@@ -6,15 +6,12 @@
 #include "base/vec.h"
 #include "onnx/graph.h"
 #include "onnx/operators.h"
+#include "samples/columns.h"
 #include "tune/judge/detect.h"
 
 #include <math.h>
 
 #define MAX_STEPS 16 /* nodes that only move values before an output */
-#define MIN_LOOK  8  /* rows that say whether columns are classes */
-/* How much of the variance of coordinates or grades is between the means of columns: .92 to .98 in
- * landmarks of faces, eyes and hands, and .01 to .04 in logits of 10 and 1,000 classes. */
-#define FIXED_COLUMNS 0.8
 
 static const char of_linear[] = "the output comes from a linear operator, as scores of classes do";
 
@@ -260,68 +257,33 @@ onq_code oq_meaning_find(oq_model *m, const oq_roles *roles, oq_arena *a, oq_mea
 
 /* ---- coordinates and grades ---- */
 
-typedef struct columns {
-    double *sums; /* of each column */
-    uint64_t n;   /* columns */
-    uint64_t rows;
-    double squares;
-    bool above, below; /* there is a number above zero, and one below */
-} columns;
-
-/* False for an output that has no such columns. */
-static bool add_columns(columns *c, const oq_datum *d) {
-    if (d->kind != OQ_DATUM_TENSOR || d->rank < 2 || d->dims[d->rank - 1] != (int64_t)c->n)
-        return false;
-    for (uint64_t i = 0; i < d->count; i++) {
-        const double x = oq_datum_real(d, i);
-        c->sums[i % c->n] += x;
-        c->squares += x * x;
-        c->above |= x > 0;
-        c->below |= x < 0;
-    }
-    c->rows += d->count / c->n;
-    return true;
-}
-
-/* The share of the variance that the means of the columns have. */
-static double share_of_means(const columns *c) {
-    const double rows = (double)c->rows, all = rows * (double)c->n;
-    double sum = 0, means = 0;
-    for (uint64_t k = 0; k < c->n; k++) {
-        sum += c->sums[k];
-        means += c->sums[k] * c->sums[k] / rows;
-    }
-    const double base = sum * sum / all;
-    return c->squares > base ? (means - base) / (c->squares - base) : 0;
-}
-
 /* Why the columns hold numbers rather than scores, or NULL. A row of a sequence is often of the same
  * class, so there only the sign counts. */
-static const char *numbers_in(const columns *c, bool sequence) {
-    if (c->rows < MIN_LOOK)
-        return NULL;
-    if (c->above != c->below)
+static const char *numbers_in(const oq_columns *c) {
+    switch (oq_columns_kind_of(c)) {
+    case OQ_COLUMNS_ONE_SIGN:
         return "the output comes from a linear operator, but its numbers all have one sign, which "
                "scores of classes do not";
-    return !sequence && share_of_means(c) > FIXED_COLUMNS
-               ? "the output comes from a linear operator, but its columns differ more from each "
-                 "other than samples do, as in coordinates"
-               : NULL;
+    case OQ_COLUMNS_APART:
+        return "the output comes from a linear operator, but its columns differ more from each "
+               "other than samples do, as in coordinates";
+    default:
+        return NULL;
+    }
 }
 
 onq_code oq_meaning_look(oq_meaning *m, const oq_datum *const *samples, size_t n_samples,
                          oq_arena *a, onq_error *err) {
     const size_t at = m->classes;
     const oq_datum *first = n_samples > 0 && at < m->n ? &samples[0][at] : NULL;
-    if (first == NULL || m->why != of_linear || m->language.is || first->rank < 2 ||
-        !oq_dtype_is_float(first->dtype) || first->dims[first->rank - 1] < 2)
+    oq_columns c;
+    if (first == NULL || m->why != of_linear || m->language.is || first->rank < 2)
         return ONQ_OK;
-    columns c = {.n = (uint64_t)first->dims[first->rank - 1]};
-    OQ_TRY_ALLOC((c.sums = OQ_NEW_ARRAY(a, double, c.n)) != NULL, err);
+    OQ_TRY(oq_columns_begin(&c, first, a, err));
     for (size_t i = 0; i < n_samples; i++)
-        if (!add_columns(&c, &samples[i][at]))
+        if (!oq_columns_add(&c, &samples[i][at]))
             return ONQ_OK;
-    m->numbers = numbers_in(&c, first->rank > 2);
+    m->numbers = numbers_in(&c);
     if (m->numbers == NULL)
         return ONQ_OK;
     /* Where one is a coordinate, so may be the others that are like it. */
