@@ -12,8 +12,6 @@
 #include "samples/agreement.h"
 #include "samples/language.h"
 
-#define MAX_KERNEL 16 /* samples that show what the runtime's kernels lose */
-
 /* What an observer of one of the models is given. */
 typedef struct eye {
     struct lane *lane;
@@ -73,10 +71,30 @@ static void add_text(running *r, const oq_sample *sample, size_t output, const o
     oq_lm_add(&r->d->text, &text, x, y);
 }
 
+/* What float gave, of the first sample and each after it. */
+static onq_code add_columns(oq_debug *d, size_t output, const oq_datum *x, bool first,
+                            onq_error *err) {
+    oq_columns *c = &d->outputs.v[output].columns;
+    if (first)
+        OQ_TRY(oq_columns_begin(c, x, &d->arena, err));
+    if (!oq_columns_add(c, x))
+        c->sums = NULL; /* not of one shape: nothing is known */
+    return ONQ_OK;
+}
+
+/* Coordinates and grades have no largest one that counts. */
+static void drop_numbers(oq_debug *d) {
+    for (size_t i = 0; i < d->outputs.n; i++) {
+        oq_debug_output *o = &d->outputs.v[i];
+        if (oq_columns_are_numbers(&o->columns))
+            o->rows = o->same_plain = o->rows_optimised = o->same_optimised = 0;
+    }
+}
+
 /* The outputs of one run against what the float model gave; of the run without optimisation also in
  * `one`, which is not NULL then. */
 static onq_code compare_outputs(running *r, lane *l, const oq_sample *sample, oq_debug_sample *one,
-                                bool beside, onq_error *err) {
+                                onq_error *err) {
     oq_debug *d = r->d;
     const bool optimised = one == NULL;
     assert(d->outputs.n == l->flt->outputs.n);
@@ -99,15 +117,15 @@ static onq_code compare_outputs(running *r, lane *l, const oq_sample *sample, oq
         const uint64_t row = x->rank > 0 ? (uint64_t)x->dims[x->rank - 1] : 0;
         const oq_datum *past = o->state ? oq_roles_past(&r->roles, sample->inputs, i) : NULL;
         add_output(optimised ? &o->optimised : &o->plain, x, v, past);
-        if (beside)
-            add_output(&o->beside, x, v, past);
         oq_rows_add(optimised ? &o->rows_optimised : &o->rows,
                     optimised ? &o->same_optimised : &o->same_plain, x->data, v, x->count, row);
         any |= x->count > 0;
         if (one != NULL && x->count > 0 && !o->state)
             add_to_sample(one, x->data, v, x->count, row);
-        if (one != NULL)
+        if (one != NULL) {
             add_text(r, sample, i, x, y);
+            OQ_TRY(add_columns(d, i, x, one->number == 0, err));
+        }
     }
     return one != NULL && any ? oq_debug_worst_add(d, one, err) : ONQ_OK;
 }
@@ -120,7 +138,7 @@ static void no_kernels(oq_debug *d, const onq_error *why) {
     d->n_kernel = 0;
     for (size_t i = 0; i < d->outputs.n; i++) {
         oq_debug_output *o = &d->outputs.v[i];
-        o->optimised = o->beside = (oq_sums){0};
+        o->optimised = (oq_sums){0};
         o->rows_optimised = o->same_optimised = 0;
     }
 }
@@ -274,7 +292,7 @@ static onq_code run_sample(void *ctx, const oq_turn *t, onq_error *err) {
     const oq_sample *quantized = &t->samples[1];
     OQ_TRY(run_both(d, l, &t->samples[0], quantized, err));
     l->refused.code = ONQ_OK;
-    if (l->fast == NULL || t->at >= MAX_KERNEL)
+    if (l->fast == NULL)
         return ONQ_OK;
     onq_error why = ONQ_ERROR_INIT;
     const onq_code rc = oq_sample_run(l->fast, d->quantized->path, quantized, &l->o_fast, &why);
@@ -292,11 +310,11 @@ static onq_code fold_sample(void *ctx, const oq_turn *t, onq_error *err) {
     assert(t->lane < r->n_lanes);
     oq_debug *d = r->d;
     lane *l = &r->lanes[t->lane];
-    const bool kernel = d->has_kernel && d->n_samples < MAX_KERNEL;
+    const bool kernel = d->has_kernel;
     oq_debug_sample one = {.name = t->samples[0].name, .number = d->n_samples, .sqnr = INFINITY};
     d->n_samples++;
     oq_moments_fold(&l->moments);
-    OQ_TRY(compare_outputs(r, l, &t->samples[0], &one, kernel, err));
+    OQ_TRY(compare_outputs(r, l, &t->samples[0], &one, err));
     if (!kernel)
         return ONQ_OK;
     if (l->refused.code != ONQ_OK) {
@@ -304,7 +322,7 @@ static onq_code fold_sample(void *ctx, const oq_turn *t, onq_error *err) {
         return ONQ_OK;
     }
     d->n_kernel++;
-    return compare_outputs(r, l, &t->samples[0], NULL, false, err);
+    return compare_outputs(r, l, &t->samples[0], NULL, err);
 }
 
 /* The first sample shows what one costs. Those that plan the sums run alone too; the rest runs at
@@ -378,6 +396,7 @@ onq_code oq_debug_activations(oq_debug *d, const oq_debug_run *run, onq_error *e
     OQ_GO(oq_moments_watch(d, &r.flt, &r.quantized, err));
     OQ_GO(open_first(&r, err));
     OQ_GO(run_all(&r, err));
+    drop_numbers(d);
     OQ_GO(finish(d, err));
 done:
     close_lanes(&r);

@@ -28,6 +28,7 @@
 #include "debug/measure/sums.h"
 #include "engine/engine.h"
 #include "onnx/graph.h"
+#include "samples/columns.h"
 #include "samples/grade.h"
 #include "samples/sequence/tally.h"
 #include "samples/source.h"
@@ -169,13 +170,18 @@ typedef struct oq_debug_unmatched {
 /* A graph output of both models. */
 typedef struct oq_debug_output {
     oq_str name;
-    oq_sums plain; /* float against the quantized model without optimisation */
-    /* The first samples again, as the runtime optimises the model, and without: */
-    oq_sums optimised, beside;
+    oq_sums plain;     /* float against the quantized model without optimisation */
+    oq_sums optimised; /* and as the runtime optimises it, over the same samples; or nothing */
     uint64_t rows, same_plain; /* top-1 along the last axis */
     uint64_t rows_optimised, same_optimised;
-    bool state; /* it goes back into the model and is no answer */
+    oq_columns columns; /* of float's: where they hold numbers, there is no top-1 */
+    bool state;         /* it goes back into the model and is no answer */
 } oq_debug_output;
+
+/* The sums of an output that are judged. */
+static inline const oq_sums *oq_debug_output_judged(const oq_debug_output *o) {
+    return o->optimised.n > 0 ? &o->optimised : &o->plain;
+}
 
 /* How much of float's outputs one sample keeps. */
 typedef struct oq_debug_sample {
@@ -254,6 +260,9 @@ unsigned oq_debug_bits(const oq_debug *d);
 /* dB below which its outputs are poor, and what they are, in a word. */
 double oq_debug_floor(const oq_debug *d);
 oq_grade oq_debug_grade(const oq_debug *d);
+/* What is judged: the answers over all samples as the runtime optimises the model, where it was run
+ * so, and otherwise without. */
+oq_graded oq_debug_graded(const oq_debug *d);
 /* Words for a reason, and what to try. */
 const char *oq_debug_reason_text(oq_debug_reason r);
 const char *oq_debug_reason_advice(oq_debug_reason r);

@@ -123,7 +123,6 @@ static void outputs_json(oq_jw *w, const oq_debug *d) {
             oq_jw_real(w, "top1_agreement", (double)o->same_plain / (double)o->rows);
         if (o->optimised.n > 0) {
             oq_jw_real(w, "sqnr_optimised", oq_sums_sqnr(&o->optimised));
-            oq_jw_real(w, "sqnr_beside", oq_sums_sqnr(&o->beside)); /* of the same samples */
             if (o->rows_optimised > 0)
                 oq_jw_real(w, "top1_agreement_optimised",
                            (double)o->same_optimised / (double)o->rows_optimised);
@@ -298,11 +297,16 @@ void oq_debug_text(const oq_debug *d, size_t most, oq_buf *out) {
             continue;
         oq_buf_adds(out, o->state ? "state " : "output ");
         name(out, o->name, o->name.n < 44 ? o->name.n : 44);
-        oq_buf_addf(out, ": %.1f dB", oq_sums_sqnr(&o->plain));
-        if (o->optimised.n > 0)
-            oq_buf_addf(out, " (%.1f dB optimised)", oq_sums_sqnr(&o->optimised));
-        if (o->rows > 0)
-            oq_buf_addf(out, ", same top-1 %.2f %%", 100 * (double)o->same_plain / (double)o->rows);
+        const oq_sums *judged = oq_debug_output_judged(o);
+        const bool fast = judged != &o->plain;
+        const uint64_t rows = fast ? o->rows_optimised : o->rows;
+        oq_buf_addf(out, ": %.1f dB", oq_sums_sqnr(judged));
+        if (fast)
+            oq_buf_addf(out, " (%.1f dB without the runtime's optimisations)",
+                        oq_sums_sqnr(&o->plain));
+        if (rows > 0)
+            oq_buf_addf(out, ", same top-1 %.2f %%",
+                        100 * (double)(fast ? o->same_optimised : o->same_plain) / (double)rows);
         oq_buf_addc(out, '\n');
     }
     oq_debug_worst_text(d, out);

@@ -33,9 +33,9 @@ const oq_debug_output *oq_debug_kernel_gap(const oq_debug *d) {
     double most = GAP;
     for (size_t i = 0; d->has_kernel && i < d->outputs.n; i++) {
         const oq_debug_output *o = &d->outputs.v[i];
-        if (o->beside.n == 0 || o->optimised.n == 0)
+        if (o->plain.n == 0 || o->optimised.n == 0)
             continue;
-        const double gap = oq_sums_sqnr(&o->beside) - oq_sums_sqnr(&o->optimised);
+        const double gap = oq_sums_sqnr(&o->plain) - oq_sums_sqnr(&o->optimised);
         if (gap > most) {
             most = gap;
             worst = o;
@@ -94,7 +94,7 @@ void oq_debug_kernel_text(const oq_debug *d, oq_buf *out) {
             "Lake; not ARM). --saturation_safe or --reduce_range avoids it. Layers\nthat can pass "
             "16 "
             "bits:\n",
-            oq_sums_sqnr(&loss->optimised), oq_sums_sqnr(&loss->beside));
+            oq_sums_sqnr(&loss->optimised), oq_sums_sqnr(&loss->plain));
         layers_text(d, LAYERS_SHOWN, out);
         return;
     }
@@ -102,7 +102,7 @@ void oq_debug_kernel_text(const oq_debug *d, oq_buf *out) {
         oq_buf_addf(out,
                     "\nWith the runtime's optimisation the output SQNR is %.1f dB, without it %.1f "
                     "dB; 16-bit sums are not the\ncause (%s).\n",
-                    oq_sums_sqnr(&gap->optimised), oq_sums_sqnr(&gap->beside),
+                    oq_sums_sqnr(&gap->optimised), oq_sums_sqnr(&gap->plain),
                     d->cpu_saturates ? "no weights reach them" : "this CPU has none");
     else
         oq_buf_adds(out, "\nThe runtime's optimised kernels lose nothing more on this machine.\n");

@@ -93,19 +93,27 @@ double oq_debug_floor(const oq_debug *d) {
     return has_weights_only(d) ? OQ_GRADE_FLOOR_WEIGHTS : oq_grade_floor(oq_debug_bits(d));
 }
 
-oq_grade oq_debug_grade(const oq_debug *d) {
+oq_graded oq_debug_graded(const oq_debug *d) {
     oq_graded g = {.sqnr = INFINITY, .floor = oq_debug_floor(d), .text = &d->text};
     for (size_t i = 0; i < d->outputs.n; i++) {
         const oq_debug_output *o = &d->outputs.v[i];
-        const double sqnr = o->plain.ee > 0 ? oq_sums_sqnr(&o->plain) : (double)INFINITY;
-        if (o->plain.n == 0 || o->state)
+        const oq_sums *s = oq_debug_output_judged(o);
+        const double sqnr = !isfinite(s->ee) ? (double)NAN
+                            : s->ee > 0      ? oq_sums_sqnr(s)
+                                             : (double)INFINITY;
+        if (s->n == 0 || o->state)
             continue;
         g.sqnr = isnan(sqnr) || sqnr < g.sqnr ? sqnr : g.sqnr;
         if (g.rows > 0)
             continue;
-        g.rows = o->rows;
-        g.same = o->same_plain;
+        g.rows = s == &o->plain ? o->rows : o->rows_optimised;
+        g.same = s == &o->plain ? o->same_plain : o->same_optimised;
     }
+    return g;
+}
+
+oq_grade oq_debug_grade(const oq_debug *d) {
+    const oq_graded g = oq_debug_graded(d);
     return oq_grade_of(&g);
 }
 

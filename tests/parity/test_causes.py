@@ -56,6 +56,8 @@ def test_weights_in_constants_are_named_first(tmp_path):
     assert x["command"].startswith("onq preprocess ")
     # No weight shows whether channels had scales of their own: they get them.
     assert "--per_channel" in x["command"]
+    # The graph shows it, so it is made before anything else: the budget may end.
+    assert x["tried"][0]["cause"] == "not_prepared"
 
 
 def test_the_spoiled_tensor_is_named(tmp_path):
@@ -178,6 +180,21 @@ def test_a_log_of_powers_leaves_the_results_of_products_float(tmp_path):
     assert first["sqnr"] > max(near["sqnr"], x["sqnr"]) + 5 and first["integer_macs"] > 0.4
 
 
+def test_the_nodes_that_the_remedy_leaves_float_go_to_a_file(tmp_path):
+    c = CASES["Log"](str(tmp_path))
+    x = diagnose(c.given, c.made, c.data)
+    names = x["tried"][[t["cause"] for t in x["tried"]].index("amplified")]["options"]["nodes_to_exclude"].split(",")
+    assert ",".join(names) in x["command"]
+    listed = tmp_path / "floats.txt"
+    to_file = diagnose(c.given, c.made, c.data, "--exclude_list", str(listed))
+    assert listed.read_text().splitlines() == names and f"--nodes_to_exclude @{listed}" in to_file["command"]
+    a, b = ((tmp_path / v) for v in ("a", "b"))
+    for folder, found in ((a, x), (b, to_file)):
+        folder.mkdir()
+        bench.run_commands(found["command"], str(folder))
+    assert (a / "better.onnx").read_bytes() == (b / "better.onnx").read_bytes()
+
+
 def test_smaller_blocks_and_more_bits_are_tried(tmp_path):
     c = held.SECOND["2 bits (nbits, glu)"](str(tmp_path))
     tried = [t["options"] for t in diagnose(c.given, c.made, c.data)["tried"]]
@@ -199,12 +216,17 @@ def test_a_good_model_is_calibrated_without_some_samples(tmp_path):
     x = diagnose(given, made, data)
     half = x["half_of_the_samples"]
     held.static(str(tmp_path), given, data, ["--per_channel", "--hold_out", "2"], "half.onnx")
-    assert half["sqnr"] == pytest.approx(sqnr(given, [f"{tmp_path}/half.onnx"], data, limit=8)[0], abs=0.5)
+    np.savez(tmp_path / "between.npz", x=np.load(data)["x"][1::2])
+    between, all_of_them = (sqnr(given, [f"{tmp_path}/half.onnx"], v, limit=8)[0] for v in (f"{tmp_path}/between.npz", data))
+    assert half["sqnr"] == pytest.approx(between, abs=0.2) and half["samples"] == 4
+    assert abs(between - all_of_them) > 0.2
+    # What is made then is judged by the same samples.
+    assert all(c["sqnr_before"] >= half["sqnr"] - 0.1 for c in x["causes"])
     assert x["sqnr"] >= 20 > half["sqnr"] and not x["healthy"] and "hold_out" not in x.get("command", "")
     text = onq("debug", "--float_model", given, "--qdq_model", made, "--data", data)
-    assert f"Too few samples: calibrated with every other one and judged on all, the outputs have {half['sqnr']:.1f} dB" in text
+    assert f"Too few samples: calibrated with every other one and judged on 4 of the others, the outputs have {half['sqnr']:.1f} dB" in text
     onq("debug", "--float_model", given, "--qdq_model", made, "--data", data, "-o", f"{tmp_path}/page.html")
-    assert f'"half":{half["sqnr"]:.3f}'[:-2] in (tmp_path / "page.html").read_text()
+    assert f'"half":"Too few samples: calibrated with every other one and judged on 4' in (tmp_path / "page.html").read_text()
     # Where the caller holds out samples, this is not done on top of it.
     assert "half_of_the_samples" not in diagnose(given, made, data, "--hold_out", "4")
 
@@ -231,8 +253,15 @@ def test_what_helps_only_the_samples_that_calibrate_is_no_cause(tmp_path, small,
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     x = diagnose(*uneven(tmp_path / "a", small, False))
-    assert (x["sqnr"] >= 20) == good and x["causes"][0]["cause"] == "channels"
+    first = x["causes"][0]
+    assert (x["sqnr"] >= 20) == good and first["cause"] == "channels"
     assert not any("dismissed" in t for t in x["tried"])
+    # The gain that is printed is the one on samples that did not calibrate.
+    assert first["apart"] == x["apart"] and first["apart"]["sqnr"] > first["apart"]["sqnr_before"] + 3
+    cases = [str(tmp_path / "a" / v) for v in ("float.onnx", "q.onnx", "samples.npz")]
+    text = onq("debug", "--float_model", cases[0], "--qdq_model", cases[1], "--data", cases[2])
+    assert (f"Remedy, made and measured: {x['apart']['sqnr']:.1f} dB instead of {x['apart']['sqnr_before']:.1f} dB on "
+            f"samples that did not calibrate; on those that did, {first['sqnr']:.1f} dB") in text
     given, made, data = uneven(tmp_path / "b", small, True)
     x = diagnose(given, made, data)
     best = max(x["tried"], key=lambda t: t["sqnr"])
@@ -243,6 +272,42 @@ def test_what_helps_only_the_samples_that_calibrate_is_no_cause(tmp_path, small,
         assert diagnose(given, made, data, "--limit", "1")["healthy"]
     held_out = diagnose(given, made, data, "--hold_out", "4")
     assert [c["cause"] for c in held_out["causes"]] == ([] if good else ["channels"])
+
+
+def test_a_good_model_is_not_told_what_gains_only_on_its_samples(tmp_path):
+    """Gains too small for a fault are told (test_cause_choice.c) if samples that did not calibrate have them too."""
+    for in_turns, lost in ((False, False), (True, True)):
+        folder = tmp_path / str(in_turns)
+        folder.mkdir()
+        given, made, data = uneven(folder, 0.2, in_turns)
+        x = diagnose(given, made, data)
+        over = [t for t in x["tried"] if t["cause"] == "channels" and t["sqnr"] > x["sqnr"] + 2.6]
+        assert x["healthy"] and over and all("apart" in t for t in over)
+        for t in over:
+            gain = t["apart"]["sqnr"] - t["apart"]["sqnr_before"]
+            assert t.get("dismissed", False) == (gain < 2.5) and (gain < -5) == lost
+        text = onq("debug", "--float_model", given, "--qdq_model", made, "--data", data)
+        assert "Cause: no fault was found." in text and ("It can be better still" in text) == any(not t.get("dismissed") for t in over)
+
+
+def test_the_verdict_is_of_all_samples_everywhere(tmp_path):
+    """Samples after those that remedies are measured on lose much more; text, JSON and page have one figure."""
+    given = held.build(str(tmp_path), held.conv1d, 5)[0]
+    data = held.save_samples(str(tmp_path), "samples", held.SHAPES[held.conv1d], held.normal, 8, 1)
+    made = held.static(str(tmp_path), given, data, ["--per_channel"])
+    x = np.load(data)["x"]
+    np.savez(tmp_path / "more.npz", x=np.concatenate([x, 30 * x, 30 * x]))
+    found = json.loads(onq("debug", "--float_model", given, "--qdq_model", made, "--data", f"{tmp_path}/more.npz", "--json"))
+    d = found["diagnosis"]
+    assert d["samples"] == 8 and d["judged"]["samples"] == 24 and d["sqnr"] > 20 > d["judged"]["sqnr"]
+    assert not d["healthy"] and not d["causes"]
+    assert d["judged"]["sqnr"] == min(o["sqnr_optimised"] for o in found["outputs"].values())
+    page = tmp_path / "page.html"
+    text = onq("debug", "--float_model", given, "--qdq_model", made, "--data", f"{tmp_path}/more.npz", "-o", page)
+    figure = f"{d['judged']['sqnr']:.1f} dB"
+    assert f"the output SQNR is {figure}" in text and "over 24 samples, as ONNX Runtime runs the model" in text
+    assert f": {figure} (" in text and "Cause: none was found on the first 8 samples, where the model is good" in text
+    assert "\"none\":\"Cause: none was found on the first 8 samples" in page.read_text()
 
 
 def test_a_shifted_zero_point_is_named(tmp_path):
@@ -434,7 +499,7 @@ def test_a_fault_beside_a_larger_cause_is_named_too(tmp_path):
     assert last["command"] == first["command"] == x["command"]
     text = onq("debug", "--float_model", c.given, "--qdq_model", c.made, "--data", c.data)
     assert "  and: The parameters of weight" in text and "Mended alone: " in text and "Mended: " in text
-    assert "Remedy against all of it, made and measured: " in text
+    assert "Remedy against all of it, made and measured over the first 8 samples: " in text
 
 
 def test_a_range_that_the_same_options_do_not_give_is_named(tmp_path):

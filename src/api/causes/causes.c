@@ -18,8 +18,10 @@
 #define LITTLE     0.5    /* dB: what gained less beside one remedy is not tried beside two */
 #define ENOUGH     35.0   /* dB: what reaches it ends the search */
 #define MAX_ROUNDS 3      /* remedies that are put together */
-#define MUCH       10.0   /* dB lost with half of the samples: they are too few */
-#define SEARCH     4 /* one in so many parts of the budget is what a search takes to begin with */
+#define MUCH       10.0   /* dB lost with half of the samples: they are too few ... */
+#define HALF_GOOD                                                                                  \
+    17.0         /* ... if less than so many dB are left: half find ranges less well than all */
+#define SEARCH 4 /* one in so many parts of the budget is what a search takes to begin with */
 
 /* ---- the same model again ---- */
 
@@ -30,7 +32,9 @@ static onq_code keep_try(oq_diagnosing *g, const char *cause, const oq_again *ho
                       .made = *made,
                       .input = g->input,
                       .row = oq_remedy_count,
-                      .before = g->current.sqnr};
+                      .before = g->current.sqnr,
+                      .apart = NAN,
+                      .apart_before = NAN};
     return OQ_PUSH(&g->job->arena, &g->out->tries, t) ? ONQ_OK : oq_fail_nomem(err);
 }
 
@@ -64,7 +68,6 @@ static onq_code remake(oq_diagnosing *g, const oq_recipe *r, const char *input, 
 
 static onq_code make_again(oq_diagnosing *g, onq_error *err) {
     bool changed = false;
-    OQ_TRY(find_input(g, err));
     OQ_TRY(remake(g, &g->base.recipe, g->input, true, &g->again, err));
     if (g->again.path != NULL)
         OQ_TRY(oq_narrow(g, &g->again, &changed, err));
@@ -166,14 +169,31 @@ static const char *kept(oq_diagnosing *g, oq_buf *b) {
     return text;
 }
 
+/* Nodes that are written to a file (oq_diagnosis_floats) are read from it. */
+static onq_code show_list(oq_diagnosing *g, oq_recipe *shown, onq_error *err) {
+    const char *path = oq_opt_str(g->job->opts, "exclude_list");
+    if (path == NULL || g->d->search != NULL || oq_recipe_get(shown, "nodes_to_exclude") == NULL)
+        return ONQ_OK;
+    const oq_str file = oq_str_format(&g->job->arena, "@%s", path);
+    OQ_TRY_ALLOC(file.p != NULL, err);
+    oq_recipe_drop(shown, "nodes_to_exclude");
+    return oq_recipe_add(shown, &g->job->arena, "nodes_to_exclude", file.p, err);
+}
+
 static onq_code add_cause(oq_diagnosing *g, const oq_try *t, onq_error *err) {
-    oq_cause c = {.cause = t->cause, .before = g->current.sqnr, .made = t->made};
+    oq_cause c = {.cause = t->cause,
+                  .before = g->current.sqnr,
+                  .made = t->made,
+                  .apart = t->apart,
+                  .apart_before = t->apart_before};
     OQ_SCRATCH_BUF(b, &g->job->env->alloc);
     OQ_TRY(oq_remedy_say(g, t, &b, &c.row, err));
     c.text = kept(g, &b);
     oq_again shown = t->how;
     OQ_TRY(oq_recipe_copy(&t->how.recipe, &g->job->arena, &shown.recipe, err));
     oq_recipe_drop(&shown.recipe, "hold_out");
+    c.floats = oq_recipe_get(&shown.recipe, "nodes_to_exclude");
+    OQ_TRY(show_list(g, &shown.recipe, err));
     oq_again_text(&shown, g->d->flt->path, "better.onnx", &b);
     c.command = kept(g, &b);
     OQ_TRY_ALLOC(c.text != NULL && c.command != NULL, err);
@@ -186,7 +206,7 @@ static onq_code take(oq_diagnosing *g, const oq_try *t, onq_error *err) {
     assert(t->row <= oq_remedy_count); /* that many: it is no remedy */
     OQ_TRY(add_cause(g, t, err));
     g->current = t->made;
-    g->apart = NAN;
+    g->apart = t->apart;
     g->base = t->how;
     g->input = t->input;
     g->firm |= t->row == oq_remedy_count || oq_remedies[t->row].is_free ||
@@ -200,13 +220,17 @@ static onq_code take(oq_diagnosing *g, const oq_try *t, onq_error *err) {
 }
 
 /* Weights in Constant nodes are no weights to the quantizer: that comes first, however accurate the
- * model is without them. */
+ * model is without them, and before anything else is made, because the graph shows it. The prepared
+ * model is then what others are compared with. */
 static onq_code blame_constants(oq_diagnosing *g, onq_error *err) {
     const size_t first = g->out->tries.n;
+    if (!oq_remedy_has_constants(g))
+        return ONQ_OK;
     OQ_TRY(try_remedy(g, 0, err));
     if (g->out->tries.n == first)
         return ONQ_OK;
     const oq_try copy = g->out->tries.v[first];
+    g->again = copy.made;
     return take(g, &copy, err);
 }
 
@@ -229,8 +253,7 @@ static onq_code blame_runtime(oq_diagnosing *g, onq_error *err) {
 
 /* dB that a try gains on samples that calibrate neither it nor what it is put on; NAN: there are
  * none of which that is known. A step of a sequence is no sample of its own. */
-static onq_code gain_apart(oq_diagnosing *g, const oq_try *t, double *gain, onq_error *err) {
-    double with;
+static onq_code gain_apart(oq_diagnosing *g, oq_try *t, double *gain, onq_error *err) {
     *gain = NAN;
     if (g->out->n_samples < 2 || oq_opt_is_set(g->job->opts, "hold_out") || g->job->steps != NULL)
         return ONQ_OK;
@@ -239,9 +262,10 @@ static onq_code gain_apart(oq_diagnosing *g, const oq_try *t, double *gain, onq_
     g->budget.n_runs += g->d->n_samples;
     if (isnan(g->apart))
         OQ_TRY(oq_remake_apart(&g->maker, &g->base.recipe, g->input, &g->apart, err));
-    OQ_TRY(oq_remake_apart(&g->maker, &t->how.recipe, t->input, &with, err));
+    OQ_TRY(oq_remake_apart(&g->maker, &t->how.recipe, t->input, &t->apart, err));
     g->out->late |= g->maker.gave_up;
-    *gain = oq_gain_over(g->apart, with);
+    t->apart_before = g->apart;
+    *gain = oq_gain_over(t->apart_before, t->apart);
     return ONQ_OK;
 }
 
@@ -299,27 +323,34 @@ static bool can_hold_out(const oq_diagnosing *g) {
            !is_budget_over(g);
 }
 
-/* Calibrates with every other sample. If the result is poor, causes are looked for in it. */
+/* Calibrates with every other sample and judges the others. If the result is poor, causes are looked
+ * for in it, and judged by these samples too. */
 static onq_code hold_out(oq_diagnosing *g, onq_error *err) {
-    oq_remade half;
+    oq_remade whole = OQ_NOT_MADE, half;
     if (!can_hold_out(g))
         return ONQ_OK;
     if (g->again.path == NULL)
         OQ_TRY(make_again(g, err));
     if (g->rescaled || !(g->again.sqnr >= OQ_GOOD)) /* made in a way that the model does not show */
         return ONQ_OK;
-    const oq_again whole = g->base;
-    OQ_TRY(oq_recipe_copy(&whole.recipe, &g->job->arena, &g->base.recipe, err));
+    const oq_remaker all = g->maker;
+    const oq_again base = g->base;
+    const bool had_ranges = g->has_ranges;
+    OQ_TRY(oq_recipe_copy(&base.recipe, &g->job->arena, &g->base.recipe, err));
     OQ_TRY(oq_recipe_add(&g->base.recipe, &g->job->arena, "hold_out", "2", err));
-    g->maker.ranges = "half.json";
+    OQ_TRY(oq_remaker_keep_between(&g->maker, "half.json", err));
     g->has_ranges = false;
     OQ_TRY(remake(g, &g->base.recipe, g->input, true, &half, err));
-    if (half.path == NULL || half.sqnr >= OQ_GOOD || isnan(half.sqnr) ||
-        oq_gain_over(half.sqnr, g->again.sqnr) < MUCH) {
-        g->base = whole;
+    if (half.sqnr < HALF_GOOD)
+        OQ_TRY(oq_remake_measure_file(&g->maker, g->again.path, &whole, err));
+    if (half.path == NULL || oq_gain_over(half.sqnr, whole.sqnr) < MUCH) {
+        g->base = base;
+        oq_remaker_keep_all(&g->maker, &all);
+        g->has_ranges = had_ranges;
         return ONQ_OK;
     }
     g->out->half = g->current = half;
+    g->out->n_half = g->maker.record.runs.n;
     for (size_t i = 0; i < oq_remedy_count; i++)
         g->row_gain[i] = INFINITY;
     return find_causes(g, err);
@@ -355,6 +386,37 @@ static onq_code find_misfit(oq_diagnosing *g, onq_error *err) {
     if (!yes)
         return ONQ_OK;
     return x->causes.n > 0 ? add_also(g, &copy, err) : take(g, &copy, err);
+}
+
+/* ---- gains on samples that did not calibrate ---- */
+
+/* Of a model that is good, the tries that gain there too, though too little for a cause; the others
+ * fit their samples. */
+static onq_code judge_small_gains(oq_diagnosing *g, onq_error *err) {
+    oq_diagnosis *x = g->out;
+    for (size_t i = 0; i < x->tries.n; i++) {
+        oq_try *t = &x->tries.v[i];
+        double gain = NAN;
+        if (!oq_fits_samples(g, t) || oq_gain_over(t->before, t->made.sqnr) < OQ_MIN_GAIN)
+            continue;
+        if (isnan(t->apart))
+            OQ_TRY(gain_apart(g, t, &gain, err));
+        else
+            gain = oq_gain_over(t->apart_before, t->apart);
+        t->dismissed = !(gain >= OQ_MIN_GAIN);
+    }
+    return ONQ_OK;
+}
+
+/* What all remedies together gain there, where one of them takes ranges or scales from the samples. */
+static onq_code judge_remedy(oq_diagnosing *g, onq_error *err) {
+    oq_diagnosis *x = g->out;
+    const oq_cause *first = x->causes.n > 0 ? &x->causes.v[0] : NULL;
+    x->apart = g->apart;
+    x->apart_before = first != NULL ? first->apart_before : (double)NAN;
+    if (first == NULL || isnan(x->apart_before) || !isnan(x->apart) || !can_make(g, false, 0.5))
+        return ONQ_OK;
+    return oq_remake_apart(&g->maker, &g->base.recipe, g->input, &x->apart, err);
 }
 
 /* CPU seconds that timing takes, about. */
@@ -465,11 +527,10 @@ static onq_code diagnose(oq_diagnosing *g, onq_error *err) {
     g->maker.until = oq_budget_until(&g->budget);
     x->done = true;
     g->current = x->now;
-    const bool constants = oq_remedy_has_constants(g);
-    if (x->now.sqnr < ENOUGH || isnan(x->now.sqnr) || constants)
+    OQ_TRY(find_input(g, err));
+    OQ_TRY(blame_constants(g, err));
+    if (x->causes.n == 0 && (x->now.sqnr < ENOUGH || isnan(x->now.sqnr)))
         OQ_TRY(make_again(g, err));
-    if (constants)
-        OQ_TRY(blame_constants(g, err));
     OQ_TRY(blame_runtime(g, err));
     if (g->rescaled && x->now.sqnr >= OQ_GOOD && g->again.sqnr > x->now.sqnr)
         g->current = g->again; /* remedies are measured against what they are put on */
@@ -478,7 +539,11 @@ static onq_code diagnose(oq_diagnosing *g, onq_error *err) {
     OQ_TRY(find_causes(g, err));
     OQ_TRY(hold_out(g, err));
     OQ_TRY(find_misfit(g, err));
-    x->healthy = x->causes.n == 0 && x->now.sqnr >= OQ_GOOD && x->half.path == NULL;
+    x->healthy = x->causes.n == 0 && x->now.sqnr >= OQ_GOOD && x->half.path == NULL &&
+                 !(x->judged.sqnr < OQ_GOOD);
+    if (x->healthy)
+        OQ_TRY(judge_small_gains(g, err));
+    OQ_TRY(judge_remedy(g, err));
     if (is_unexplained(g))
         OQ_TRY(find_set(g, err));
     return clock_remedy(g, err);
@@ -501,7 +566,14 @@ onq_code oq_debug_causes(oq_job *job, oq_debug *d, const oq_debug_run *run, oq_d
     g.taken = OQ_NEW_ARRAY(&job->arena, bool, oq_remedy_count);
     for (size_t i = 0; g.row_gain != NULL && i < oq_remedy_count; i++)
         g.row_gain[i] = INFINITY; /* not tried yet */
-    *out = (oq_diagnosis){.now = OQ_NOT_MADE, .half = OQ_NOT_MADE, .set = {.made = OQ_NOT_MADE}};
+    *out = (oq_diagnosis){.now = OQ_NOT_MADE,
+                          .half = OQ_NOT_MADE,
+                          .apart = NAN,
+                          .apart_before = NAN,
+                          .set = {.made = OQ_NOT_MADE}};
+    out->judged = oq_debug_graded(d);
+    out->n_judged = d->n_samples;
+    out->optimised = d->has_kernel;
     if (s == NULL || g.row_gain == NULL || g.taken == NULL)
         return oq_fail_nomem(err);
     OQ_TRY(oq_summary_make(s, &job->arena, d->quantized, NULL, err));

@@ -183,8 +183,13 @@ static onq_code open_and_measure(const oq_remaker *r, const oq_record *record, c
     return rc;
 }
 
+onq_code oq_remake_measure_file(const oq_remaker *r, const char *path, oq_remade *out,
+                                onq_error *err) {
+    return open_and_measure(r, &r->record, path, out, err);
+}
+
 static onq_code measure_new(oq_remaker *r, const char *path, oq_remade *out, onq_error *err) {
-    OQ_TRY(open_and_measure(r, &r->record, path, out, err));
+    OQ_TRY(oq_remake_measure_file(r, path, out, err));
     if (out->path == NULL)
         return ONQ_OK;
     out->path = path;
@@ -217,6 +222,25 @@ static onq_code find_apart(const oq_remaker *r, oq_record *out, onq_error *err) 
     for (size_t i = 1; i < r->record.runs.n; i += 2)
         OQ_TRY_ALLOC(OQ_PUSH(&r->job->arena, &out->runs, r->record.runs.v[i]), err);
     return ONQ_OK;
+}
+
+onq_code oq_remaker_keep_between(oq_remaker *r, const char *ranges, onq_error *err) {
+    assert(r->record.runs.n >= 2);
+    oq_record between;
+    OQ_TRY(find_apart(r, &between, err));
+    r->record = between;
+    r->ranges = ranges;
+    memset(&r->made, 0, sizeof r->made); /* measured on others */
+    return ONQ_OK;
+}
+
+void oq_remaker_keep_all(oq_remaker *r, const oq_remaker *before) {
+    assert(r->record.runs.n <= before->record.runs.n);
+    r->record = before->record;
+    r->ranges = before->ranges;
+    r->made.v = before->made.v;
+    r->made.n = before->made.n;
+    r->made.cap = before->made.cap;
 }
 
 onq_code oq_remake_apart(oq_remaker *r, const oq_recipe *recipe, const char *input, double *sqnr,

@@ -57,11 +57,18 @@ void oq_remaker_release(oq_remaker *r);
  * that ends the job. */
 onq_code oq_remake(oq_remaker *r, const oq_recipe *recipe, const char *input, bool same_ranges,
                    oq_remade *out, onq_error *err);
+/* From now on only the samples between judge: those that every other sample leaves out. What shares
+ * ranges has them in another file. The record must have two runs. */
+onq_code oq_remaker_keep_between(oq_remaker *r, const char *ranges, onq_error *err);
+/* As it was before that; `before` is a copy of it. */
+void oq_remaker_keep_all(oq_remaker *r, const oq_remaker *before);
 /* Makes a model with every other sample; *sqnr is of the samples between. NAN where there are no such
  * samples or the model cannot be made. */
 onq_code oq_remake_apart(oq_remaker *r, const oq_recipe *recipe, const char *input, double *sqnr,
                          onq_error *err);
 /* Runs a recipe that makes a float model; *path stays NULL when that cannot be made. */
 onq_code oq_remake_float(oq_remaker *r, const oq_recipe *recipe, const char **path, onq_error *err);
-/* Measures a model. */
+/* Measures a model, or one in a file. */
 onq_code oq_remake_measure(const oq_remaker *r, oq_model *m, oq_remade *out, onq_error *err);
+onq_code oq_remake_measure_file(const oq_remaker *r, const char *path, oq_remade *out,
+                                onq_error *err);

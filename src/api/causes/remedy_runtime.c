@@ -19,7 +19,7 @@ static void say_gap(const oq_diagnosing *g, oq_buf *out) {
     oq_buf_adds(out, ": ");
     oq_remedy_db(out, oq_sums_sqnr(&o->optimised));
     oq_buf_adds(out, " in a default session and ");
-    oq_remedy_db(out, oq_sums_sqnr(&o->beside));
+    oq_remedy_db(out, oq_sums_sqnr(&o->plain));
     oq_buf_adds(out, " without its optimisations");
 }
 

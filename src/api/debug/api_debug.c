@@ -3,9 +3,9 @@
  * accuracy goes.
  */
 #include "api/causes/causes.h"
+#include "api/causes/lifted.h"
 #include "api/debug/debug_about.h"
 #include "api/debug/debug_along.h"
-#include "api/causes/lifted.h"
 #include "api/options/shared_rows.h"
 #include "api/samples.h"
 #include "debug/search/search.h"
@@ -46,7 +46,8 @@ static const onq_option_info rows[] = {
             "overrides file: 16 bits for the tensors of these nodes."),
     OQ_PATH("exclude_list", 0, "", "FILE",
             "Write the nodes that --bisect found, or those of the worst unit of --sensitivity, one "
-            "a line, for --nodes_to_exclude @FILE."),
+            "a line, for --nodes_to_exclude @FILE. Without both, write the nodes that the remedy "
+            "against the cause leaves float; its command reads them from the file."),
     /* Own sense: a file that is written. */
     OQ_PATH("node_methods", 0, "", "FILE",
             "Write the same nodes as a JSON file for --node_methods of onq static, which leaves "
@@ -87,12 +88,16 @@ static onq_code check_options(const onq_options *o, onq_error *err) {
         return oq_fail(err, ONQ_E_OPTION, "--target_sqnr and --target_agreement need --bisect");
     if (oq_opt_is_set(o, "groups") && !bisect && !oq_opt_flag(o, "sensitivity"))
         return oq_fail(err, ONQ_E_OPTION, "--groups needs --sensitivity or --bisect");
-    static const char *const need_search[] = {"overrides", "exclude_list", "node_methods",
-                                              "time_limit"};
+    static const char *const need_search[] = {"overrides", "node_methods", "time_limit"};
     for (size_t i = 0; i < OQ_COUNT(need_search); i++)
         if (oq_opt_is_set(o, need_search[i]) && !bisect && !oq_opt_flag(o, "sensitivity"))
             return oq_fail(err, ONQ_E_OPTION, "--%s needs --sensitivity or --bisect",
                            need_search[i]);
+    if (oq_opt_is_set(o, "exclude_list") && !bisect && !oq_opt_flag(o, "sensitivity") &&
+        (!oq_opt_is_set(o, "data") || oq_opt_flag(o, "quick")))
+        return oq_fail(err, ONQ_E_OPTION,
+                       "--exclude_list needs --data SOURCE without --quick, or --sensitivity or "
+                       "--bisect");
     if ((bisect || oq_opt_flag(o, "sensitivity")) && !oq_opt_is_set(o, "data"))
         return oq_fail(err, ONQ_E_OPTION, "--%s needs --data SOURCE",
                        bisect ? "bisect" : "sensitivity");
@@ -120,6 +125,18 @@ static onq_code write_list(const debugging *g, onq_error *err) {
     OQ_SCRATCH_BUF(text, &g->job->env->alloc);
     oq_debug_search_list(&g->found, &text);
     return oq_job_save_text(g->job, "exclude_list", &text, err);
+}
+
+/* The nodes that the remedy leaves float, where nothing was searched. */
+static onq_code write_floats(const debugging *g, onq_error *err) {
+    if (oq_opt_str(g->job->opts, "exclude_list") == NULL || g->d.search != NULL)
+        return ONQ_OK;
+    OQ_SCRATCH_BUF(text, &g->job->env->alloc);
+    oq_diagnosis_floats(&g->diagnosis, &text);
+    if (text.n > 0)
+        return oq_job_save_text(g->job, "exclude_list", &text, err);
+    oq_warn(g->job->env, "--exclude_list: no remedy leaves nodes float, so no list is written");
+    return ONQ_OK;
 }
 
 static onq_code write_methods(const debugging *g, onq_error *err) {
@@ -265,6 +282,7 @@ static onq_code run_steps(debugging *g, onq_error *err) {
     OQ_TRY(oq_debug_rank(&g->d, err));
     if (g->d.n_samples > 0 && !oq_opt_flag(o, "quick"))
         OQ_TRY(oq_debug_causes(job, &g->d, &g->run, &g->diagnosis, err));
+    OQ_TRY(write_floats(g, err));
     if (g->d.weights.n == 0 && g->d.acts.n == 0)
         oq_warn(job->env, "%s: nothing in it is quantized", g->quantized->path);
     OQ_TRY(write_report(g, err));

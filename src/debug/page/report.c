@@ -360,7 +360,10 @@ static void rest_json(page *p) {
         db_json(p, o->optimised.n == 0   ? (double)NAN
                    : o->optimised.ee > 0 ? oq_sums_sqnr(&o->optimised)
                                          : (double)INFINITY);
-        oq_jw_float(w, NULL, o->rows > 0 ? (float)((double)o->same_plain / (double)o->rows) : NAN);
+        const bool fast = oq_debug_output_judged(o) != &o->plain;
+        const uint64_t rows = fast ? o->rows_optimised : o->rows;
+        const uint64_t same = fast ? o->same_optimised : o->same_plain;
+        oq_jw_float(w, NULL, rows > 0 ? (float)((double)same / (double)rows) : NAN);
         oq_jw_bool(w, NULL, o->state);
         oq_jw_end_array(w);
     }
@@ -399,6 +402,7 @@ static void causes_json(page *p, const oq_debug_about *a) {
         db_json(p, a->causes.v[i].before);
         db_json(p, a->causes.v[i].after);
         oq_jw_int(w, NULL, a->causes.v[i].row != UINT32_MAX ? (int64_t)a->causes.v[i].row : -1);
+        oq_jw_bool(w, NULL, a->causes.v[i].apart);
         oq_jw_end_array(w);
     }
     oq_jw_end_array(w);
@@ -426,8 +430,9 @@ static void about_json(page *p) {
     if (a->diagnosed) {
         causes_json(p, a);
         oq_jw_uint(w, "cause_samples", a->n_cause_samples);
-        if (!isnan(a->half))
-            oq_jw_real(w, "half", a->half);
+        oq_jw_bool(w, "healthy", a->healthy);
+        text_json(w, "none", a->none);
+        text_json(w, "half", a->half);
     }
     oq_jw_begin_array(w, "options");
     for (size_t i = 0; i + 1 < a->options.n; i += 2) {

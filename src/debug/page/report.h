@@ -18,7 +18,8 @@ extern const size_t oq_report_page_size;
 typedef struct oq_report_cause {
     const char *text, *command;
     uint32_t row;         /* of the table that shows it; UINT32_MAX: none */
-    double before, after; /* dB of the worst output */
+    double before, after; /* dB of the worst output ... */
+    bool apart;           /* ... on samples that did not calibrate */
 } oq_report_cause;
 
 /* What a report says about the run it is of. Texts are borrowed; NULL, 0 and NAN: not known. */
@@ -35,7 +36,9 @@ typedef struct oq_debug_about {
     oq_unit_sizes sizes;    /* of the inputs, to count work for */
     bool diagnosed;         /* causes were looked for by making the model again ... */
     size_t n_cause_samples; /* ... and measuring so many samples */
-    double half;            /* dB where half of the samples calibrate and that is poor; NAN */
+    bool healthy;           /* and nothing is wrong */
+    const char *none;       /* what is said where no cause was found; NULL: one was */
+    const char *half;       /* the sentence about too few samples; or NULL */
     OQ_VEC(oq_report_cause) causes;
 } oq_debug_about;
 

@@ -23,7 +23,8 @@ let selected = -1, other = null;
    share of a tensor in the sum of all is a guess at its share of the outputs' noise; where --sensitivity measured the
    effect of its unit, that is divided among the tensors of the unit. */
 /* States go back into the model and are no answers. */
-const outputs = D.outputs.filter(o => o[1] !== null && !o[4]), now = outputs.length ? Math.min(...outputs.map(o => o[1])) : null;
+const outputs = D.outputs.filter(o => o[1] !== null && !o[4]), /* As the runtime optimises the model, where it was run so. */
+  judged = o => o[2] === null ? o[1] : o[2], now = outputs.length ? Math.min(...outputs.map(judged)) : null;
 const power = v => v === null ? 1 : Math.min(1, 10 ** (-v / 10));
 const unitSum = new Map(); rows.forEach(r => { if (!harmless(r) && r.effect !== null) unitSum.set(r.effect, (unitSum.get(r.effect) || 0) + power(r.felt)); });
 rows.forEach(r => { r.noise = harmless(r) ? 0 : r.effect !== null ? power(r.effect) * power(r.felt) / unitSum.get(r.effect) : unitSum.size ? 0 : power(r.felt); });
@@ -37,7 +38,7 @@ const TONES = ["bad", "fair", "good", "good", "good"];
 document.title = clean(`onq debug: ${D.quantized_model.split("/").pop()}`);
 { const p = $("models"); p.append(make("b", clean(D.quantized_model)), " against ", make("b", clean(D.float_model))); if (A.date) p.append(` \u00b7 ${A.date}`); }
 function verdict() {
-  const h = $("hero"), v = $("verdict"), m = $("meaning"), top = outputs.find(o => o[3] !== null), worst = outputs.find(o => o[1] === now);
+  const h = $("hero"), v = $("verdict"), m = $("meaning"), top = outputs.find(o => o[3] !== null), worst = outputs.find(o => judged(o) === now);
   if (!rows.length && !outputs.length) { v.textContent = "Nothing in this model is quantized"; m.textContent = "It has no QuantizeLinear, DequantizeLinear or integer operators that onq knows, so there is nothing to compare. Was it made by onq static or onq dynamic, and is it the file that was meant?"; return; }
   if (now === null) {
     const w = rows.filter(r => !r.kind && r.own !== null && !harmless(r)), low = w.length ? Math.min(...w.map(r => r.own)) : null;
@@ -51,14 +52,16 @@ function cards() {
   const box = $("cards");
   const states = D.outputs.filter(o => o[4] && o[1] !== null); if (states.length) card(box, dB(Math.min(...states.map(o => o[1]))), `the worst of ${plural(states.length, "state")}, what each run adds to it`);
   for (const [name, plain, fast, top] of D.outputs.filter(o => !o[4]).slice(0, 3)) {
-    if (D.outputs.length > 1) card(box, dB(plain), `output ${middle(clean(name), 40)}${top !== null ? `, same top-1 ${percent(top)}` : ""}`, plain !== null && plain < 10 ? "bad" : "");
-    if (fast !== null && (D.kernel_loss || D.outputs.length === 1)) card(box, dB(fast), `${D.outputs.length > 1 ? "the same" : "outputs"} with the runtime's optimisations`, D.kernel_loss ? "bad" : "");
+    const used = fast === null ? plain : fast;
+    if (D.outputs.length > 1) card(box, dB(used), `output ${middle(clean(name), 40)}${top !== null ? `, same top-1 ${percent(top)}` : ""}`, used !== null && used < 10 ? "bad" : "");
+    if (fast !== null && (D.kernel_loss || D.outputs.length === 1)) card(box, dB(plain), `${D.outputs.length > 1 ? "the same" : "outputs"} without the runtime's optimisations`, D.kernel_loss ? "bad" : "");
   }
   if (A.float_size) card(box, `${size(A.float_size)} \u2192 ${size(A.quantized_size)}`, A.float_size > A.quantized_size ? `size: ${(A.float_size / A.quantized_size).toFixed(1)} times smaller` : "size: not smaller");
   if (A.float_ms) { const f = A.float_ms / A.quantized_ms; card(box, `${ms(A.float_ms)} \u2192 ${ms(A.quantized_ms)}`, `one run on this machine: ${f >= 1.02 ? `${f.toFixed(2)} times faster` : f > .98 ? "as fast" : `${(1 / f).toFixed(2)} times slower`}`, f < .98 ? "bad" : ""); }
   const nw = rows.filter(r => !r.kind).length, faults = rows.filter(r => [FAULT, MASK].includes(why(r)[2]) && (r.own === null || r.own < 30)).length;
   card(box, `${nw} + ${rows.length - nw}`, "weights + activations compared");
-  if (faults) card(box, faults, faults > 1 ? "tensors whose parameters do not fit" : "tensor whose parameters do not fit", "bad");
+  /* Where causes were looked for, they say what is at fault. */
+  if (faults && !(A.causes && A.healthy)) card(box, faults, faults > 1 ? "tensors whose parameters do not fit" : "tensor whose parameters do not fit", "bad");
   if (D.unmatched.length) card(box, D.unmatched.length, "could not be matched (below)");
 }
 
@@ -70,11 +73,11 @@ function step(text, line, gain) {
   d.append(p); if (line) d.append(command(line)); li.append(d); $("steps").append(li); return li;
 }
 /* What shows a cause: the outputs before and after the remedy, and the tensor at fault, its values or its channels. */
-function evidence(before, after, row) {
+function evidence(before, after, row, apart) {
   const box = make("div", undefined, "evidence"), r = rows[row], f = make("figure"), W = 360, s = svg("svg", {viewBox: `0 0 ${W} 44`, role: "img", "aria-label": `Output SQNR: ${dB(before)} before, ${dB(after)} after`});
   [["now", before, 0], ["remedy", after, 23]].forEach(([name, v, y]) => { const w = Math.max(2, Math.min(60, Math.max(0, v ?? 0)) / 60 * (W - 130));
     s.append(svg("text", {x: 0, y: y + 14, fill: "var(--soft)", "font-size": 12}, name), svg("rect", {x: 52, y: y + 3, width: w, height: 14, rx: 3, fill: colour(v) || "var(--line)"}), svg("text", {x: 58 + w, y: y + 14, fill: "var(--ink)", "font-size": 12}, dB(v))); });
-  f.append(make("figcaption", `Output SQNR, made and measured on ${plural(A.cause_samples, "sample")}`), s); box.append(f);
+  f.append(make("figcaption", `Output SQNR, made and measured on ${apart ? "samples that did not calibrate" : plural(A.cause_samples, "sample")}`), s); box.append(f);
   if (r && (r.hist || r.channels)) {
     const g = r.channels && !r.kind && r.perChannel !== null ? channels(r) : r.hist ? histogram(r) : channels(r), b = make("button", middle(r.name, 40), "link"), cap = make("p", undefined, "soft");
     b.type = "button"; b.onclick = () => { select(row); $("detail").scrollIntoView({block: "nearest"}); };
@@ -93,10 +96,10 @@ function advise() {
   const all = [];
   /* Causes were found by making the model again: each builds on those before it, so the last command has them all. It
      stands with the first, where it is seen. A set of nodes that was asked for comes before them. */
-  const causes = () => (A.causes || []).forEach(([text, , before, after, row], i, all) => { const more = all.length - 1, li = step(`${i ? "And" : "Cause"}: ${text}${!i && more ? ` One command against ${more > 1 ? `this and the ${more} causes below` : "this and the cause below"}:` : ""}`, i ? "" : all[more][1]); li.classList.add("cause"); li.append(evidence(before, after, row)); });
-  if (A.half !== undefined) step(`Too few samples: calibrated with every other one and judged on all, the outputs have ${dB(A.half)}. Expect this on new samples, and calibrate with more.`);
+  const causes = () => (A.causes || []).forEach(([text, , before, after, row, apart], i, all) => { const more = all.length - 1, li = step(`${i ? "And" : "Cause"}: ${text}${!i && more ? ` One command against ${more > 1 ? `this and the ${more} causes below` : "this and the cause below"}:` : ""}`, i ? "" : all[more][1]); li.classList.add("cause"); li.append(evidence(before, after, row, apart)); });
+  if (A.half !== undefined) step(A.half);
   if (!S || !S.bisected) causes();
-  if (A.causes && !A.causes.length && A.half === undefined) step(D.grade > 1 ? "Cause: no fault was found." : "Cause: none was found. No remedy that was tried makes a good model.");
+  if (A.none !== undefined) step(A.none);
   /* What a search made goes first where a target was asked for; the worst unit alone is one way among others. */
   if (S && S.made !== undefined && (S.bisected || S.made - now >= 1)) all.push({order: S.bisected ? Infinity : S.made, text: `Made and measured: with ${S.bisected ? "the nodes that were found" : `the worst ${S.grouped ? "group" : "unit"}`} left float the output SQNR is ${dB(S.made)} over ${plural(S.made_samples, "sample")}${S.macs === undefined ? "" : `, and ${percent(S.macs)} of the multiply-accumulates stay in integers`}${S.bisected && !S.reached ? "; the target is not reached" : ""}.`, line: again(S.options)});
   if (D.kernel_loss) step("The runtime's kernels saturate on this CPU: larger scales for the weights concerned avoid it.", again(searchable && !A.again.includes("qoperator") ? "--saturation_safe" : "--reduce_range"));

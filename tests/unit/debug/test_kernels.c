@@ -90,7 +90,6 @@ static void pairs_are_counted(void **state) {
 static void pretend(both *b, double plain, double fast) {
     oq_debug_output o = {.name = OQ_S("y"), .rows = 4, .same_plain = 4};
     o.plain = (oq_sums){.xx = 1, .yy = 1, .ee = pow(10, -plain / 10), .n = 8};
-    o.beside = o.plain;
     o.optimised = (oq_sums){.xx = 1, .yy = 1, .ee = pow(10, -fast / 10), .n = 8};
     b->d.has_kernel = true;
     b->d.n_kernel = b->d.n_samples = 4;
