@@ -83,6 +83,35 @@ static void shares(void **state) {
     bm_end(&from);
 }
 
+/* What was in integers before counts: a third product, in integers already, with as many weights
+ * and as much work as the first. */
+static void integers_of_the_source(void **state) {
+    (void)state;
+    bm from, to;
+    oq_share s;
+    onq_error err = ONQ_ERROR_INIT;
+    static const int8_t w[100];
+    static const uint8_t zero[10];
+    bm_begin(&from, NULL, 17);
+    bm_input(&from, "x", OQ_FLOAT, "2,10");
+    bm_input(&from, "q", OQ_UINT8, "2,10");
+    bm_weight(&from, "w", "10,10", 1);
+    bm_weight(&from, "v", "10,30", 2);
+    bm_raw(&from, "u", OQ_INT8, "10,10", w, sizeof w);
+    bm_raw(&from, "u_zero", OQ_INT8, "10", zero, sizeof zero);
+    bm_raw(&from, "q_zero", OQ_UINT8, "", zero, 1);
+    bm_node(&from, "MatMul", "first", "x w", "a", "");
+    bm_node(&from, "MatMul", "second", "a v", "y", "");
+    bm_node(&from, "MatMulInteger", "third", "q u q_zero u_zero", "z", "");
+    bm_output(&from, "y", OQ_FLOAT, "2,30");
+    bm_output(&from, "z", OQ_INT32, "2,10");
+    build_result(&to, NULL, false);
+    assert_ok(find(&from, &to, OQ_FATE_FLOAT, &s, &err), err);
+    assert_true(fabs(s.macs - 0.4) < 1e-9 && fabs(s.weights - 0.4) < 1e-9 && s.elements == 500);
+    bm_end(&to);
+    bm_end(&from);
+}
+
 static void nothing_to_share(void **state) {
     (void)state;
     bm b;
@@ -118,6 +147,7 @@ static void no_memory(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shares),
+        cmocka_unit_test(integers_of_the_source),
         cmocka_unit_test(nothing_to_share),
         cmocka_unit_test(no_memory),
     };
