@@ -99,6 +99,35 @@ def test_its_figures_hold_on_samples_that_nobody_saw(world):
     assert all(c["latency_ms"] > 0 for c in j["curve"])
 
 
+def test_nothing_better_is_promised_than_was_seen(tmp_path):
+    """Three rows of float's are nearly ties, of which some change, and the others are clear: errors and margins promise
+    more than the rows showed."""
+    rng = np.random.default_rng(7)
+    w = rng.standard_normal((16, 10)).astype(np.float32)
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"], name="mm")], "g",
+                              [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 16])],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 10])],
+                              [numpy_helper.from_array(w, "w")])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), tmp_path / "m.onnx")
+    x = rng.standard_normal((4000, 16)).astype(np.float32)
+    order = np.sort(x @ w, axis=-1)
+    order = np.argsort(order[:, -1] - order[:, -2])
+    np.savez(tmp_path / "x.npz", x=x[np.concatenate([order[:3], order[-45:]])][:, None])
+    j = auto(tmp_path, "--target", "agreement=90", "--json")
+    judged = [c for c in j["candidates"] if "bound" in c and c["label"][:5] != "float"]
+    assert any(c["figure"]["agreement"] < c["figure_without_close_calls"]["agreement"] for c in judged)
+    for c in judged:
+        assert c["bound"]["agreement"] <= c["figure"]["agreement"], c["label"]
+
+
+def test_one_sample_alone_says_so(world):
+    """Nothing is certain after one sample; that is no wrong result."""
+    said = auto(world[0], "--limit", "2", "--target", "sqnr=200").stdout
+    rows = [line for line in said.splitlines() if "(judged by its first sample alone)" in line]
+    assert rows and all(re.match(r" +-?[0-9.]+ dB +- +[0-9.]+ ms", line) for line in rows), said
+    assert "wrong" not in said
+
+
 def test_what_is_written_is_calibrated_with_all_samples(world):
     """Its commands name all samples, and the ranges in the model are those of all of them."""
     folder, x = world

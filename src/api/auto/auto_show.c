@@ -99,7 +99,7 @@ static void figures_json(const oq_auto *a, oq_jw *w, const oq_score *s, bool exa
             oq_jw_real(w, oq_metric_of(m)->name,
                        k == 0 || exact ? f->value
                        : k == 1        ? f->clear
-                                       : f->bound);
+                                       : oq_score_promise(s, m));
         }
         oq_jw_end_object(w);
     }
@@ -355,6 +355,19 @@ static void figure_text(oq_buf *b, oq_metric m, double v) {
         oq_buf_addf(b, "%10.3g", v);
 }
 
+/* Of one sample nothing is certain. */
+static void promise_text(oq_buf *b, const oq_score *s, oq_metric m) {
+    const double v = oq_score_promise(s, m);
+    figure_text(b, m, isinf(v) && v < 0 ? NAN : v);
+}
+
+/* What is to be known of how a candidate was judged. */
+static const char *remark(const oq_candidate *c) {
+    return c->doubted                           ? " (measured again it falls short)"
+           : c->partly && c->score.samples == 1 ? " (judged by its first sample alone)"
+                                                : "";
+}
+
 /* One that another run timed has no time for a text. */
 static void speeds_text(const oq_auto *a, const oq_candidate *c, oq_buf *b) {
     if (c->prefill_ms > 0)
@@ -372,15 +385,14 @@ static void row_text(const oq_auto *a, const oq_candidate *c, oq_buf *b) {
     if (c->exact)
         oq_buf_addf(b, "%10s", "");
     else
-        figure_text(b, m, c->score.figures[m].bound);
+        promise_text(b, &c->score, m);
     if (m != OQ_METRIC_SQNR)
         figure_text(b, OQ_METRIC_SQNR, oq_score_of(&c->score, OQ_METRIC_SQNR));
     if (a->choose.decoding.length > 0)
         speeds_text(a, c, b);
     else
         oq_buf_addf(b, "  %9.3f ms", c->ms);
-    oq_buf_addf(b, "  %9s  %s%s\n", oq_size_text(size, c->size), c->label,
-                c->doubted ? " (measured again it falls short)" : "");
+    oq_buf_addf(b, "  %9s  %s%s\n", oq_size_text(size, c->size), c->label, remark(c));
 }
 
 static void target_text(const oq_auto *a, oq_buf *b) {
@@ -447,7 +459,7 @@ static void sure_text(const oq_auto *a, oq_buf *b) {
         oq_buf_addf(b, "%s%s", i > 0 ? "; " : "", oq_metric_of(m)->name);
         figure_text(b, m, oq_score_of(s, m));
         oq_buf_addf(b, ", of others %s ", oq_metric_of(m)->less ? "at most" : "at least");
-        figure_text(b, m, s->figures[m].bound);
+        promise_text(b, s, m);
         oq_buf_adds(b, " (95 % certain)");
     }
     if (!isnan(oq_score_of(s, OQ_METRIC_KL)))

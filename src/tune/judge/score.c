@@ -386,6 +386,12 @@ void oq_score_set(oq_score *s, oq_metric m, double value) {
     s->figures[m] = (oq_figure){value, value, value};
 }
 
+double oq_score_promise(const oq_score *s, oq_metric m) {
+    const oq_figure *f = &s->figures[m];
+    const bool better = oq_metric_of(m)->less ? f->bound < f->value : f->bound > f->value;
+    return better ? f->value : f->bound;
+}
+
 bool oq_score_is_wrong(const oq_score *s) {
     const double db = s->figures[OQ_METRIC_SQNR].value;
     return isnan(db) || (isinf(db) && db < 0);

@@ -46,6 +46,9 @@ typedef struct oq_score {
 static inline double oq_score_of(const oq_score *s, oq_metric m) {
     return s->figures[m].value;
 }
+/* What is promised of other samples: the bound, but nothing better than these samples showed. The
+ * bound of classes comes from all errors and margins, and may be better than a few rows were. */
+double oq_score_promise(const oq_score *s, oq_metric m);
 /* Without any figure. */
 oq_score oq_score_none(void);
 /* A figure of which no more is known than these samples show. */

@@ -642,8 +642,29 @@ static void lack(void **state) {
     }
 }
 
+/* No better than what was seen, whichever way is better. */
+static void promises(void **state) {
+    (void)state;
+    static const struct {
+        oq_metric m;
+        double value, bound, promise;
+    } rows[] = {{OQ_METRIC_AGREEMENT, 95.8, 97, 95.8},
+                {OQ_METRIC_AGREEMENT, 99, 97, 97},
+                {OQ_METRIC_SQNR, 30, -INFINITY, -INFINITY},
+                {OQ_METRIC_KL, 0.1, 0.05, 0.1},
+                {OQ_METRIC_KL, 0.1, 0.2, 0.2}};
+    for (size_t i = 0; i < OQ_COUNT(rows); i++) {
+        oq_score s = oq_score_none();
+        s.figures[rows[i].m] = (oq_figure){rows[i].value, rows[i].bound, 100};
+        assert_true(oq_score_promise(&s, rows[i].m) == rows[i].promise);
+    }
+    const oq_score none = oq_score_none();
+    assert_true(isnan(oq_score_promise(&none, OQ_METRIC_SQNR)));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(promises),
         cmocka_unit_test(scores),         cmocka_unit_test(worst_output),
         cmocka_unit_test(before_softmax), cmocka_unit_test(choices),
         cmocka_unit_test(nearest),        cmocka_unit_test(noise_decides_nothing),
