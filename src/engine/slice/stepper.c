@@ -25,6 +25,9 @@ typedef struct step {
     oq_numbers wanted; /* values */
     oq_numbers more;   /* values that are kept from now on */
     oq_numbers less;   /* values that were kept, and no stop needs any more */
+    bool roomy;        /* there is room for what is settled, so far */
+    oq_numbers wide;   /* values that are kept from now on where there is room for them */
+    oq_numbers spared; /* of those in `more`, and that were kept: not needed where there is room */
     oq_slice slice;
     oq_datum *shown; /* by `wanted` */
     oq_step_fn fn;
@@ -55,23 +58,54 @@ static onq_code find_needed(const oq_stepper *st, size_t stop, const bool *at_ha
     return oq_slicer_walk(st->slicer, &read, at_hand, a, out, err);
 }
 
-/* Between what the nodes of the slice make and what later stops need. The stop itself is about to
- * change, so what it makes is not kept. */
-static onq_code find_kept(const oq_stepper *st, size_t stop, step *p, onq_error *err) {
+static uint32_t settled_at(const oq_stepper *st, size_t stop) {
+    return st->o.settled != NULL ? st->o.settled[stop] : OQ_NO_NODE;
+}
+
+/* By value: whether it is kept after the step, with room for what is settled or without. It is
+ * what the nodes of the slice make, or is kept already, and later stops need. The stop itself is
+ * about to change, so what it makes is not kept. */
+static onq_code find_kept(const oq_stepper *st, size_t stop, const oq_slice_walk *slice, bool room,
+                          oq_arena *a, bool **out, onq_error *err) {
+    const oq_slicer *s = st->slicer;
+    const uint32_t settled = settled_at(st, stop);
+    bool *at_hand = oq_slicer_at_hand(s, OQ_EVERY_PLACE, a);
+    oq_slice_walk needed;
+    OQ_TRY_ALLOC(at_hand != NULL, err);
+    for (uint32_t n = 0; n < s->n_nodes; n++) {
+        const bool lasts = n == settled ? room : n != st->o.stops[stop] && !is_made_again(s, n);
+        for (size_t i = 0; slice->nodes[n] && i < s->makes[n].n; i++)
+            at_hand[s->makes[n].v[i]] |= lasts;
+    }
+    OQ_TRY(find_needed(st, stop, at_hand, a, &needed, err));
+    for (uint32_t v = 0; v < s->n_values; v++)
+        at_hand[v] &= needed.values[v];
+    *out = at_hand;
+    return ONQ_OK;
+}
+
+/* What the step keeps and drops. */
+static onq_code list_kept(const oq_stepper *st, size_t stop, step *p, onq_error *err) {
     const oq_slicer *s = p->s;
-    bool *at_hand = oq_slicer_at_hand(s, OQ_EVERY_PLACE, &p->arena);
-    oq_slice_walk slice, needed;
+    const bool *at_hand = oq_slicer_at_hand(s, OQ_EVERY_PLACE, &p->arena);
+    oq_slice_walk slice;
+    bool *with = NULL, *without = NULL;
     OQ_TRY_ALLOC(at_hand != NULL, err);
     OQ_TRY(oq_slicer_walk(s, &p->wanted, at_hand, &p->arena, &slice, err));
-    for (uint32_t n = 0; n < s->n_nodes; n++)
-        for (size_t i = 0; slice.nodes[n] && i < s->makes[n].n; i++)
-            at_hand[s->makes[n].v[i]] |= !is_made_again(s, n) && n != st->o.stops[stop];
-    OQ_TRY(find_needed(st, stop, at_hand, &p->arena, &needed, err));
+    OQ_TRY(find_kept(st, stop, &slice, true, &p->arena, &with, err));
+    OQ_TRY(find_kept(st, stop, &slice, false, &p->arena, &without, err));
     for (uint32_t v = 0; v < s->n_values; v++) {
-        const bool keep = needed.values[v] && at_hand[v], kept = oq_slicer_keeps(s, v);
-        if (keep != kept && !OQ_PUSH(&p->arena, keep ? &p->more : &p->less, v))
-            return oq_fail_nomem(err);
+        const bool kept = oq_slicer_keeps(s, v), any = with[v] || without[v];
+        bool ok = true;
+        if (any != kept && without[v] == any)
+            ok = OQ_PUSH(&p->arena, any ? &p->more : &p->less, v);
+        if (!kept && with[v] && !without[v])
+            ok = OQ_PUSH(&p->arena, &p->wide, v);
+        if (!with[v] && without[v])
+            ok &= OQ_PUSH(&p->arena, &p->spared, v);
+        OQ_TRY_ALLOC(ok, err);
     }
+    p->roomy = p->wide.n > 0;
     return ONQ_OK;
 }
 
@@ -88,14 +122,23 @@ static onq_code make_step(const oq_stepper *st, size_t stop, step *p, onq_error 
     OQ_TRY_ALLOC(p->shown != NULL, err);
     for (size_t i = 0; i < p->wanted.n; i++)
         OQ_TRY_ALLOC(OQ_PUSH(&p->arena, &gives, p->wanted.v[i]), err);
-    OQ_TRY(find_kept(st, stop, p, err));
-    for (size_t i = 0; i < p->more.n; i++)
-        if (!has(&p->wanted, p->more.v[i]) && !OQ_PUSH(&p->arena, &gives, p->more.v[i]))
-            return oq_fail_nomem(err);
+    OQ_TRY(list_kept(st, stop, p, err));
+    const oq_numbers *const lists[] = {&p->more, &p->wide};
+    for (size_t k = 0; k < OQ_COUNT(lists); k++)
+        for (size_t i = 0; i < lists[k]->n; i++)
+            if (!has(&p->wanted, lists[k]->v[i]) && !OQ_PUSH(&p->arena, &gives, lists[k]->v[i]))
+                return oq_fail_nomem(err);
     return oq_slice_make(p->s, &gives, OQ_EVERY_PLACE, &p->slice, err);
 }
 
 /* ---- running ---- */
+
+static onq_code keep_all(const step *p, const oq_numbers *values, size_t sample, onq_error *err) {
+    for (size_t i = 0; i < values->n; i++)
+        OQ_TRY(oq_slicer_keep(p->s, values->v[i], sample, oq_slice_given(&p->slice, values->v[i]),
+                              err));
+    return ONQ_OK;
+}
 
 static onq_code run_sample(step *p, size_t sample, onq_error *err) {
     OQ_TRY(oq_slice_run(&p->slice, NULL, sample, err));
@@ -107,12 +150,17 @@ static onq_code run_sample(step *p, size_t sample, onq_error *err) {
     }
     if (p->fn != NULL)
         OQ_TRY(p->fn(p->ctx, sample, p->shown, err));
-    for (size_t i = 0; i < p->more.n; i++)
-        OQ_TRY(oq_slicer_keep(p->s, p->more.v[i], sample, oq_slice_given(&p->slice, p->more.v[i]),
-                              err));
+    OQ_TRY(keep_all(p, &p->more, sample, err));
+    if (p->roomy)
+        OQ_TRY(keep_all(p, &p->wide, sample, err));
     for (size_t i = 0; i < p->less.n; i++)
         oq_slicer_drop_one(p->s, p->less.v[i], sample);
     return ONQ_OK;
+}
+
+static void drop_all(oq_slicer *s, const oq_numbers *values) {
+    for (size_t i = 0; i < values->n; i++)
+        oq_slicer_drop(s, values->v[i]);
 }
 
 static onq_code run_samples(const oq_stepper *st, step *p, onq_error *err) {
@@ -121,11 +169,16 @@ static onq_code run_samples(const oq_stepper *st, step *p, onq_error *err) {
     OQ_TRY(oq_slice_open(&p->slice, OQ_OPT_NONE, err));
     for (size_t k = 0; k < s->n_samples; k++) {
         OQ_TRY(run_sample(p, k, err));
+        if (p->roomy && s->bytes > st->o.memory / 2) {
+            drop_all(s, &p->wide);
+            p->roomy = false;
+        }
         while (s->bytes > st->o.memory && s->n_samples > 1)
             oq_slicer_drop_sample(s);
     }
-    for (size_t i = 0; i < p->less.n; i++)
-        oq_slicer_drop(s, p->less.v[i]);
+    drop_all(s, &p->less);
+    if (p->roomy)
+        drop_all(s, &p->spared);
     return ONQ_OK;
 }
 

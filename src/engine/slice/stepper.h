@@ -6,7 +6,7 @@
  * layers. A stepper runs only the nodes that lie between one stop and the next, and keeps the
  * tensors that stops to come need, for every sample, so that all stops together cost about two
  * runs: a stop is computed once to look at it, and again, as it is then, when something after it is
- * asked for.
+ * asked for. Where a stop's caller says which results stay as they are (`settled`), it is one run.
  *
  *     oq_stepper *s = NULL;
  *     OQ_TRY(oq_stepper_new(&options, source, &s, err));
@@ -30,6 +30,10 @@ typedef struct oq_stepper_options {
     const uint32_t *stops; /* nodes of its graph, each after those it depends on; borrowed */
     size_t n_stops;
     const oq_str *beside; /* by stop: a tensor that is looked at there too; NULL or empty: none */
+    /* By stop: the stop or a node before it whose results no change at the stop reaches any more,
+     * once they were computed. They are kept where all that is kept takes no more than half of
+     * `memory`; else they are computed again. NULL or OQ_NO_NODE: there is none. */
+    const uint32_t *settled;
     uint64_t memory;      /* bytes of tensors that may be kept: samples that pass it are let go */
     uint64_t at_once;     /* bytes of constants that a session should have; 0: 64 MiB */
 } oq_stepper_options;

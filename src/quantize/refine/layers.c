@@ -136,7 +136,7 @@ static bool count_channels(const oq_node *n, oq_layer *l) {
 
 static bool find_layer(const oq_index *ix, oq_node *n, oq_layer *l) {
     const oq_op_traits *t = oq_op_traits_of(n->op_type);
-    *l = (oq_layer){.node = n, .last = n, .product = t->product};
+    *l = (oq_layer){.node = n, .last = n, .product = t->product, .product_at = OQ_NO_NODE};
     if (t->product == OQ_NO_PRODUCT || (t->form != OQ_FORM_FLOAT && t->form != OQ_FORM_QLINEAR))
         return false;
     if (!find_weight(ix, n, t, l) || !count_channels(n, l))
@@ -220,6 +220,45 @@ static onq_code put_input(finder *f, oq_layer *l, onq_error *err) {
     return n != NULL ? put_beside(f, n, err) : oq_fail_nomem(err);
 }
 
+/* The shape of a bias of these channels before as many axes as a Conv has. */
+static onq_code put_bias_shape(finder *f, const oq_layer *l, oq_str *out, onq_error *err) {
+    const size_t rank = l->weight->dims.n - 1;
+    const int64_t dims[1] = {(int64_t)rank};
+    oq_arena *a = f->l->arena;
+    int64_t *shape = OQ_NEW_ARRAY(a, int64_t, rank + 1);
+    *out = oq_fresh_tensor(&f->e.names, l->quantized, "_onq_shape");
+    oq_tensor *t = out->p != NULL ? oq_tensor_new(a, *out, OQ_INT64, dims, 1) : NULL;
+    OQ_TRY_ALLOC(shape != NULL && t != NULL && OQ_PUSH(a, &f->stepped.initializer, t), err);
+    for (size_t i = 0; i < rank; i++)
+        shape[i] = i == 0 ? (int64_t)l->channels : 1;
+    return oq_tensor_set_raw(a, t, shape, rank * sizeof *shape, err);
+}
+
+/* A Conv without its bias, and an Add of it: the same numbers, for the runtime adds the bias last,
+ * and the Conv need not run again when the bias has changed. */
+static onq_code put_split_conv(finder *f, oq_layer *l, onq_error *err) {
+    const oq_node *n = l->node;
+    oq_arena *a = f->l->arena;
+    l->quantized = n->output.v[0];
+    oq_str shape = {0};
+    OQ_TRY(put_bias_shape(f, l, &shape, err));
+    const oq_str bare = oq_fresh_tensor(&f->e.names, l->quantized, "_onq_unbiased");
+    const oq_str column = oq_fresh_tensor(&f->e.names, l->quantized, "_onq_bias");
+    oq_node *conv = oq_node_make(a, "Conv", n->name, n->input.v, 2, &bare, 1);
+    oq_node *reshape = oq_node_make(a, "Reshape", (oq_str){0},
+                                    (const oq_str[]){n->input.v[2], shape}, 2, &column, 1);
+    oq_node *add =
+        oq_node_make(a, "Add", (oq_str){0}, (const oq_str[]){bare, column}, 2, &l->quantized, 1);
+    OQ_TRY_ALLOC(!f->e.names.failed && conv != NULL && reshape != NULL && add != NULL, err);
+    conv->domain = n->domain;
+    memcpy(&conv->attribute, &n->attribute, sizeof conv->attribute);
+    l->product_at = (uint32_t)f->stepped.node.n;
+    return OQ_PUSH(a, &f->stepped.node, conv) && OQ_PUSH(a, &f->stepped.node, reshape) &&
+                   OQ_PUSH(a, &f->stepped.node, add)
+               ? ONQ_OK
+               : oq_fail_nomem(err);
+}
+
 /* ---- all of them ---- */
 
 static onq_code add_layer(finder *f, oq_layer *l, bool biases, onq_error *err) {
@@ -275,7 +314,21 @@ static onq_code put_nodes(finder *f, onq_error *err) {
     return ONQ_OK;
 }
 
-/* The graph that is stepped through: the model's, with float products beside QLinear operators. */
+static bool is_split(const oq_layer *l) {
+    return l->product == OQ_CONV && l->bias.tensor != NULL &&
+           oq_op_traits_of(l->node->op_type)->form == OQ_FORM_FLOAT;
+}
+
+/* The layer of a node, if it is stepped through in two parts. */
+static oq_layer *split_layer(const oq_layers *l, const oq_node *n) {
+    for (size_t i = 0; i < l->all.n; i++)
+        if (l->all.v[i].node == n)
+            return is_split(&l->all.v[i]) ? &l->all.v[i] : NULL;
+    return NULL;
+}
+
+/* The graph that is stepped through: the model's, with float products beside QLinear operators and
+ * a Conv whose bias changes in two parts. */
 static onq_code make_stepped(finder *f, onq_error *err) {
     oq_layers *l = f->l;
     const oq_graph *g = l->model->proto->graph;
@@ -290,8 +343,11 @@ static onq_code make_stepped(finder *f, onq_error *err) {
         OQ_TRY_ALLOC(OQ_PUSH(l->arena, &f->stepped.initializer, g->initializer.v[i]), err);
     for (size_t i = 0; i < g->node.n; i++) {
         const oq_node *n = g->node.v[i];
-        const uint32_t place = (uint32_t)f->stepped.node.n;
-        OQ_TRY(put_beside(f, g->node.v[i], err));
+        oq_layer *split = split_layer(l, n);
+        uint32_t place = (uint32_t)f->stepped.node.n;
+        OQ_TRY(split != NULL ? put_split_conv(f, split, err) : put_beside(f, g->node.v[i], err));
+        if (split != NULL)
+            place = (uint32_t)f->stepped.node.n - 1; /* the Add */
         if (n->output.n > 0 && n->output.v[0].n > 0 && !oq_map_put(&at, n->output.v[0], place))
             return oq_fail_nomem(err);
     }
@@ -305,6 +361,8 @@ static onq_code make_stepped(finder *f, onq_error *err) {
             if (layer->low != NULL)
                 OQ_TRY(put_input(f, layer, err));
             layer->stop = oq_map_find(&at, layer->quantized);
+            if (layer->product == OQ_MATMUL && layer->bias.tensor != NULL)
+                layer->product_at = layer->stop; /* what is added comes after it */
         }
     }
     return ONQ_OK;

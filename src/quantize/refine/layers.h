@@ -34,6 +34,8 @@ typedef struct oq_layer {
     oq_str quantized;        /* what is compared with it, in the graph that is stepped through */
     oq_str input;            /* the dequantized input, there */
     uint32_t stop;           /* the node that makes `quantized`, there */
+    uint32_t product_at;     /* the node there whose result a change of the bias leaves as it is, or
+                              * OQ_NO_NODE */
     oq_tensor *weight;       /* integers */
     bool shared_weight;      /* other nodes read it too */
     oq_str weight_scale, weight_zero;

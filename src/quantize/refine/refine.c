@@ -122,15 +122,19 @@ static onq_code correct_layer(refiner *r, onq_error *err) {
 static onq_code make_stepper(refiner *r, bool floats, oq_stepper **out, onq_error *err) {
     const size_t n = r->layers.all.n;
     uint32_t *stops = OQ_NEW_ARRAY(&r->arena, uint32_t, n + 1);
-    OQ_TRY_ALLOC(stops != NULL, err);
-    for (size_t i = 0; i < n; i++)
+    uint32_t *settled = OQ_NEW_ARRAY(&r->arena, uint32_t, n + 1);
+    OQ_TRY_ALLOC(stops != NULL && settled != NULL, err);
+    for (size_t i = 0; i < n; i++) {
         stops[i] = floats ? r->layers.all.v[i].float_stop : r->layers.all.v[i].stop;
+        settled[i] = r->layers.all.v[i].product_at;
+    }
     oq_stepper_options o = {.slice = {.engine = r->job->engine,
                                       .session = r->job->session,
                                       .model = r->job->model,
                                       .proto = floats ? r->job->flt : &r->layers.stepped},
                             .stops = stops,
                             .n_stops = n,
+                            .settled = floats ? NULL : settled,
                             .memory = r->job->memory / (r->job->learn_rounding ? 2 : 1)};
     o.slice.session.n_threads = OQ_THREADS_RUNTIME;
     return oq_stepper_new(&o, r->job->source, out, err);

@@ -271,10 +271,18 @@ static onq_code look(void *ctx, size_t sample, const oq_datum *d, onq_error *err
 static const uint32_t stops[] = {4 * 2 + 1, 4 * 6 + 1, 4 * 9 + 1}; /* p3, p7, p10 */
 static const char *const at_stops[] = {"p3", "p7", "p10"};
 
-static onq_code open_stepper(fixture *f, uint64_t memory, onq_error *err) {
-    const oq_stepper_options o = {
-        .slice = options_of(f), .stops = stops, .n_stops = OQ_COUNT(stops), .memory = memory};
+static onq_code open_settled(fixture *f, const uint32_t *settled, uint64_t memory,
+                             onq_error *err) {
+    const oq_stepper_options o = {.slice = options_of(f),
+                                  .stops = stops,
+                                  .n_stops = OQ_COUNT(stops),
+                                  .settled = settled,
+                                  .memory = memory};
     return oq_stepper_new(&o, f->source, &f->stepper, err);
+}
+
+static onq_code open_stepper(fixture *f, uint64_t memory, onq_error *err) {
+    return open_settled(f, NULL, memory, err);
 }
 
 static void stops_see_the_changes_before_them(void **state) {
@@ -318,6 +326,41 @@ static void stops_cost_what_lies_between(void **state) {
         assert_int_equal(f.engine.n_nodes - before, SAMPLES * (4 * layers + 2));
     }
     close_fixture(&f);
+}
+
+/* What no change reaches any more is run once if memory holds it, and twice if not; the samples and
+ * what is seen of them are the same. */
+static void settled_results_are_kept(void **state) {
+    (void)state;
+    /* The stops themselves, and the products before them. */
+    static const uint32_t settled[][3] = {{9, 25, 37}, {5, 21, 33}, {OQ_NO_NODE, 25, OQ_NO_NODE}};
+    static const uint64_t memories[] = {UINT64_MAX, 2500, 1200, 700, 0};
+    for (size_t c = 0; c < OQ_COUNT(settled); c++)
+        for (size_t m = 0; m < OQ_COUNT(memories); m++) {
+            looking seen[2][3] = {0};
+            size_t samples[2] = {0};
+            long nodes[2] = {0};
+            for (int with = 0; with < 2; with++) {
+                fixture f;
+                onq_error err = ONQ_ERROR_INIT;
+                assert_ok(open_fixture(&f, NULL, &err), err);
+                assert_ok(open_settled(&f, with ? settled[c] : NULL, memories[m], &err), err);
+                for (size_t k = 0; k < OQ_COUNT(stops); k++) {
+                    const oq_str name = oq_str_of(at_stops[k]);
+                    assert_ok(oq_stepper_go(f.stepper, k, &name, 1, look, &seen[with][k], &err),
+                              err);
+                }
+                nodes[with] = f.engine.n_nodes;
+                samples[with] = oq_stepper_samples(f.stepper);
+                close_fixture(&f);
+            }
+            assert_int_equal(samples[0], samples[1]);
+            assert_memory_equal(seen[0], seen[1], sizeof seen[0]);
+            if (m == 0 && c != 1) /* the product and its factor; nothing follows the last stop */
+                assert_int_equal(nodes[0] - nodes[1], SAMPLES * (c == 0 ? 4 : 2));
+            else if (memories[m] < 1000)
+                assert_int_equal(nodes[0], nodes[1]);
+        }
 }
 
 /* A stop that is far away: several sessions, each with a few of the layers, and the same values. */
@@ -591,6 +634,7 @@ int main(void) {
                                        cmocka_unit_test(constants_come_before_their_readers),
                                        cmocka_unit_test(stops_see_the_changes_before_them),
                                        cmocka_unit_test(stops_cost_what_lies_between),
+                                       cmocka_unit_test(settled_results_are_kept),
                                        cmocka_unit_test(a_long_way_is_gone_in_parts),
                                        cmocka_unit_test(little_memory_lets_samples_go),
                                        cmocka_unit_test(failed_run_comes_back),
