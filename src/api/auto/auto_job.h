@@ -8,6 +8,7 @@
 #include "api/options/command.h"
 #include "api/quantizing/for_runtime.h"
 #include "prepare/channels/channel_stats.h"
+#include "quantize/refine/means.h"
 #include "tune/tune.h"
 
 /* A model that is prepared for others to begin with. */
@@ -22,6 +23,12 @@ typedef struct oq_auto_memory {
     size_t prepared, fold; /* numbers, from 0 */
     oq_channel_memory *channels;
 } oq_auto_memory;
+
+/* What the layers of a prepared model make of samples, in float. */
+typedef struct oq_auto_means {
+    size_t prepared;
+    oq_mean_memory *layers;
+} oq_auto_means;
 
 /* Ranges that a recipe without its corrections has; number K has them in a file of the folder. */
 typedef struct oq_auto_ranges {
@@ -45,6 +52,7 @@ typedef struct oq_auto {
     size_t n_files;     /* in it */
     OQ_VEC(oq_auto_prepared) prepared;
     OQ_VEC(oq_auto_memory) memories;
+    OQ_VEC(oq_auto_means) means;
     OQ_VEC(const oq_fold *) known_folds;
     OQ_VEC(oq_auto_ranges) calibrated;
     bool late;      /* a command inside was ended: it took too long, or too much */

@@ -190,10 +190,32 @@ static onq_code memory_of(oq_auto *a, size_t prepared, size_t fold, oq_channel_m
     return OQ_PUSH(&a->job->arena, &a->memories, new) ? ONQ_OK : oq_fail_nomem(err);
 }
 
+/* What layers of the model make in float is the same whatever is quantized, and a sample shows the
+ * same in every fold. NULL: the recipe changes the model before. */
+static onq_code means_of(oq_auto *a, const oq_recipe *r, size_t prepared, oq_mean_memory **out,
+                         onq_error *err) {
+    *out = NULL;
+    if (!keeps_graph(r))
+        return ONQ_OK;
+    for (size_t i = 0; i < a->means.n; i++)
+        if (a->means.v[i].prepared == prepared) {
+            *out = a->means.v[i].layers;
+            return ONQ_OK;
+        }
+    const oq_auto_means new = {prepared, OQ_NEW(&a->job->arena, oq_mean_memory)};
+    OQ_TRY_ALLOC(new.layers != NULL &&OQ_PUSH(&a->job->arena, &a->means, new), err);
+    oq_mean_memory_init(new.layers, &a->job->env->alloc);
+    *out = new.layers;
+    return ONQ_OK;
+}
+
 void oq_auto_forget(oq_auto *a) {
     for (size_t i = 0; i < a->memories.n; i++)
         oq_channel_memory_release(a->memories.v[i].channels);
+    for (size_t i = 0; i < a->means.n; i++)
+        oq_mean_memory_release(a->means.v[i].layers);
     a->memories.n = 0;
+    a->means.n = 0;
 }
 
 /* ---- one command ---- */
@@ -209,9 +231,12 @@ static onq_code run_recipe(oq_auto *a, const oq_recipe *r, const oq_fold *fold, 
 /* Runs the recipe for the whole set of operators, for the sake of the ranges that it leaves. */
 static onq_code find_ranges(oq_auto *a, const oq_recipe *r, const oq_fold *fold, const char *in,
                             onq_error *err) {
-    static const char *const names[] = {"heaviest",           "node_methods",
-                                        "double_activations", "pointwise_matmul",
-                                        "bias_correction",    "learned_rounding",
+    static const char *const names[] = {"heaviest",
+                                        "node_methods",
+                                        "double_activations",
+                                        "pointwise_matmul",
+                                        "bias_correction",
+                                        "learned_rounding",
                                         "op_set"};
     const bool all = fold != NULL && serves_sets(r);
     oq_recipe whole;
@@ -230,12 +255,15 @@ static onq_code run_recipe(oq_auto *a, const oq_recipe *r, const oq_fold *fold, 
     const size_t prepared = number_of_prepared(a, r->after);
     oq_channel_memory *channels = NULL;
     OQ_TRY(number_of_fold(a, fold, &at_fold, err));
+    oq_mean_memory *means = NULL;
     OQ_TRY(memory_of(a, prepared, at_fold, &channels, err));
+    OQ_TRY(means_of(a, r, prepared, &means, err));
     oq_recipe_run run = {.job = a->job,
                          .env = &a->quiet,
                          .shared = {.tape = a->job->tape,
                                     .steps = a->job->steps,
                                     .channels = channels,
+                                    .means = means,
                                     .numbers = fold != NULL ? fold->calibrate : NULL,
                                     .n_numbers = fold != NULL ? fold->n_calibrate : 0}};
     OQ_TRY(set_cache(a, r, prepared, at_fold, &run, &missing, err));

@@ -89,6 +89,8 @@ onq_code oq_quant_refine(oq_quant *q, oq_model_proto *flt, onq_error *err) {
                          .reduced = q->config.reduce_range,
                          .float_bias = !q->config.quantize_bias,
                          .compare = oq_listens(q->job->env), /* only a message says it */
+                         .means = o->shared.means,
+                         .numbers = o->shared.numbers,
                          .memory = oq_opt_is_set(o, "memory") ? oq_opt_size(o, "memory")
                                                               : oq_memory_share()};
     if (q->engine == NULL)

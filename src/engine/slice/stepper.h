@@ -34,8 +34,8 @@ typedef struct oq_stepper_options {
      * once they were computed. They are kept where all that is kept takes no more than half of
      * `memory`; else they are computed again. NULL or OQ_NO_NODE: there is none. */
     const uint32_t *settled;
-    uint64_t memory;      /* bytes of tensors that may be kept: samples that pass it are let go */
-    uint64_t at_once;     /* bytes of constants that a session should have; 0: 64 MiB */
+    uint64_t memory;  /* bytes of tensors that may be kept: samples that pass it are let go */
+    uint64_t at_once; /* bytes of constants that a session should have; 0: 64 MiB */
 } oq_stepper_options;
 
 typedef struct oq_stepper oq_stepper;

@@ -107,12 +107,14 @@ static bool find_weight(const oq_index *ix, const oq_node *n, const oq_op_traits
     return l->weight != NULL;
 }
 
-static bool count_channels(const oq_node *n, oq_layer *l) {
-    const oq_i64s *dims = &l->weight->dims;
+/* False: the weight has none. */
+static bool count_channels(const oq_node *n, oq_product product, const oq_tensor *weight,
+                           uint64_t *out) {
+    const oq_i64s *dims = &weight->dims;
     int64_t channels = 0;
     if (dims->n < 2)
         return false;
-    switch (l->product) {
+    switch (product) {
     case OQ_CONV:
         channels = dims->v[0];
         break;
@@ -129,9 +131,12 @@ static bool count_channels(const oq_node *n, oq_layer *l) {
     case OQ_NO_PRODUCT:
         break;
     }
-    l->last_axis = l->product == OQ_GEMM || l->product == OQ_MATMUL;
-    l->channels = channels > 0 ? (uint64_t)channels : 0;
+    *out = channels > 0 ? (uint64_t)channels : 0;
     return channels > 0;
+}
+
+static bool has_last_axis(oq_product product) {
+    return product == OQ_GEMM || product == OQ_MATMUL;
 }
 
 static bool find_layer(const oq_index *ix, oq_node *n, oq_layer *l) {
@@ -139,8 +144,9 @@ static bool find_layer(const oq_index *ix, oq_node *n, oq_layer *l) {
     *l = (oq_layer){.node = n, .last = n, .product = t->product, .product_at = OQ_NO_NODE};
     if (t->product == OQ_NO_PRODUCT || (t->form != OQ_FORM_FLOAT && t->form != OQ_FORM_QLINEAR))
         return false;
-    if (!find_weight(ix, n, t, l) || !count_channels(n, l))
+    if (!find_weight(ix, n, t, l) || !count_channels(n, l->product, l->weight, &l->channels))
         return false;
+    l->last_axis = has_last_axis(l->product);
     find_double(ix, l);
     l->shared_weight = is_shared(ix, l);
     return true;
@@ -259,6 +265,54 @@ static onq_code put_split_conv(finder *f, oq_layer *l, onq_error *err) {
                : oq_fail_nomem(err);
 }
 
+/* ---- products of the float model ---- */
+
+/* To look at a product must not change what the runtime computes: nodes with constants after it may
+ * be made one with it. */
+static bool may_be_seen(const oq_index *flt, oq_str name) {
+    static const char *const apart[] = {"Add", "Mul", "Sigmoid", "HardSigmoid", "HardSwish"};
+    const oq_value *v = oq_index_find(flt, name);
+    bool may = v != NULL;
+    for (size_t i = 0; may && i < v->uses.n; i++) {
+        const oq_node *reader = flt->graph->node.v[v->uses.v[i].node];
+        const oq_op_traits *t = oq_op_traits_of(reader->op_type);
+        may = t->clips || t->product != OQ_NO_PRODUCT ||
+              oq_str_is_any(reader->op_type, apart, OQ_COUNT(apart));
+        for (size_t k = 0; may && !t->clips && t->product == OQ_NO_PRODUCT && k < reader->input.n;
+             k++)
+            may = oq_index_init(flt, reader->input.v[k]) == NULL;
+    }
+    return may;
+}
+
+static onq_code find_products(finder *f, onq_error *err) {
+    oq_layers *l = f->l;
+    for (size_t i = 0; i < f->flt.graph->node.n; i++) {
+        const oq_node *n = f->flt.graph->node.v[i];
+        const oq_op_traits *t = oq_op_traits_of(n->op_type);
+        const oq_tensor *weight = t->product != OQ_NO_PRODUCT && t->form == OQ_FORM_FLOAT &&
+                                          n->input.n > 1 && n->output.n > 0
+                                      ? oq_index_init(&f->flt, n->input.v[1])
+                                      : NULL;
+        oq_float_product p = {.last_axis = has_last_axis(t->product)};
+        if (weight == NULL || !count_channels(n, t->product, weight, &p.channels) ||
+            !may_be_seen(&f->flt, n->output.v[0]))
+            continue;
+        p.name = n->output.v[0];
+        OQ_TRY_ALLOC(OQ_PUSH(l->arena, &l->products, p), err);
+    }
+    return ONQ_OK;
+}
+
+static onq_code number_product(oq_layers *l, oq_layer *layer, onq_error *err) {
+    size_t *k = &layer->product_number;
+    *k = 0;
+    while (*k < l->products.n && !oq_str_eq(l->products.v[*k].name, layer->flt))
+        ++*k;
+    const oq_float_product own = {layer->flt, layer->channels, layer->last_axis};
+    return *k < l->products.n || OQ_PUSH(l->arena, &l->products, own) ? ONQ_OK : oq_fail_nomem(err);
+}
+
 /* ---- all of them ---- */
 
 static onq_code add_layer(finder *f, oq_layer *l, bool biases, onq_error *err) {
@@ -268,6 +322,7 @@ static onq_code add_layer(finder *f, oq_layer *l, bool biases, onq_error *err) {
         return ONQ_OK;
     }
     l->flt = flt->output.v[0];
+    OQ_TRY(number_product(f->l, l, err));
     l->float_stop = oq_index_find(&f->flt, l->flt)->producer;
     l->float_input = flt->input.v[0];
     l->float_weight = oq_index_init(&f->flt, flt->input.v[1]);
@@ -393,6 +448,7 @@ onq_code oq_layers_find(oq_layers *l, bool biases, onq_error *err) {
     OQ_TRY(oq_index_build(&f.e.ix, l->arena, l->model->proto->graph, NULL, err));
     OQ_TRY(oq_index_build(&f.flt, l->arena, l->flt->graph, NULL, err));
     OQ_TRY(oq_fresh_init(&f.e.names, l->arena, l->model, err));
+    OQ_TRY(find_products(&f, err));
     OQ_TRY(find_all(&f, biases, err));
     OQ_TRY(put_nodes(&f, err));
     OQ_TRY(oq_index_build(&f.e.ix, l->arena, l->model->proto->graph, NULL, err));

@@ -28,6 +28,7 @@ typedef struct oq_layer {
     oq_node *low;  /* double activations: the product of the residual; else NULL */
     oq_product product;
     oq_str flt;              /* what the same layer of the float model makes */
+    size_t product_number;   /* of that tensor, in `products` */
     oq_str float_input;      /* its input there */
     uint32_t float_stop;     /* its node there */
     oq_tensor *float_weight; /* float, or NULL */
@@ -47,6 +48,13 @@ typedef struct oq_layer {
 
 typedef OQ_VEC(oq_layer) oq_layer_list;
 
+/* What a product of the float model makes, quantized or not. */
+typedef struct oq_float_product {
+    oq_str name;
+    uint64_t channels;
+    bool last_axis; /* as in oq_layer */
+} oq_float_product;
+
 typedef struct oq_layers {
     oq_model *model; /* quantized; nodes and initializers for biases are put in */
     oq_model_proto *flt;
@@ -54,6 +62,8 @@ typedef struct oq_layers {
     oq_arena *arena; /* of everything here that the model does not keep */
     /* out */
     oq_layer_list all; /* in topological order */
+    /* Those that may be looked at whatever is quantized, and then those of other layers. */
+    OQ_VEC(oq_float_product) products;
     oq_model_proto stepped;
     size_t n_unmatched; /* quantized layers without a counterpart in the float model */
     size_t n_no_bias;   /* layers that have no place for a bias */

@@ -9,13 +9,15 @@
 #include "quantize/refine/learn.h"
 #include "quantize/refine/means.h"
 
+#define MEMORY_PART 8 /* of the memory for activations, that means may take for later runs */
+
 typedef struct refiner {
     oq_refine_job *job;
     oq_arena arena;
     oq_arena scratch; /* of one tensor */
     oq_layers layers;
     oq_gain gain;
-    oq_means *flt;      /* by layer */
+    oq_means *flt;      /* by product of the float model */
     oq_means quantized; /* of the layer that is looked at */
     size_t layer, sample;
     oq_stepper *stepper;
@@ -36,7 +38,8 @@ static void begin_scratch(refiner *r) {
 static onq_code seen_float(void *ctx, size_t index, const oq_datum *d, onq_error *err) {
     refiner *r = ctx;
     begin_scratch(r);
-    return oq_means_add(&r->flt[index], &r->layers.all.v[index], r->sample, d, &r->scratch, err);
+    return oq_means_add(&r->flt[index], r->layers.products.v[index].last_axis, r->sample, d,
+                        &r->scratch, err);
 }
 
 static onq_code run_sample(void *ctx, const oq_turn *t, onq_error *err) {
@@ -69,17 +72,9 @@ static onq_code open_float(refiner *r, const oq_observer *observer, oq_session *
     return oq_session_open(r->job->engine, &o, out, err);
 }
 
-/* One pass: means of every layer, outputs of the first samples. */
-static onq_code measure_float(refiner *r, onq_error *err) {
-    const size_t n = r->layers.all.n, n_samples = oq_source_count(r->job->source);
-    oq_str *names = OQ_NEW_ARRAY(&r->arena, oq_str, n + 1);
-    r->flt = OQ_NEW_ARRAY(&r->arena, oq_means, n + 1);
-    OQ_TRY_ALLOC(names != NULL && r->flt != NULL, err);
-    for (size_t i = 0; i < n; i++) {
-        names[i] = r->layers.all.v[i].flt;
-        OQ_TRY(oq_means_init(&r->flt[i], &r->arena, r->layers.all.v[i].channels, n_samples, err));
-    }
-    const oq_observer observer = {names, n, seen_float, r};
+/* One pass: means of every product, outputs of the first samples. */
+static onq_code see_float(refiner *r, const oq_str *names, onq_error *err) {
+    const oq_observer observer = {names, r->layers.products.n, seen_float, r};
     oq_session *session = NULL;
     oq_model_proto *const quantized = r->job->model->proto;
     r->job->model->proto = r->job->flt; /* as long as the session is open */
@@ -91,12 +86,46 @@ static onq_code measure_float(refiner *r, onq_error *err) {
     return rc;
 }
 
+/* The numbers of the samples in memory. */
+static onq_code list_numbers(refiner *r, size_t n, const uint64_t **out, onq_error *err) {
+    uint64_t *numbers = OQ_NEW_ARRAY(&r->arena, uint64_t, n + 1);
+    OQ_TRY_ALLOC(numbers != NULL, err);
+    for (size_t i = 0; i < n; i++)
+        numbers[i] = r->job->numbers != NULL ? r->job->numbers[i] : i;
+    *out = numbers;
+    return ONQ_OK;
+}
+
+static onq_code measure_float(refiner *r, onq_error *err) {
+    const size_t n = r->layers.products.n, n_samples = oq_source_count(r->job->source);
+    oq_mean_memory *memory = r->job->means;
+    const uint64_t *numbers = NULL;
+    oq_str *names = OQ_NEW_ARRAY(&r->arena, oq_str, n + 1);
+    r->flt = OQ_NEW_ARRAY(&r->arena, oq_means, n + 1);
+    OQ_TRY_ALLOC(names != NULL && r->flt != NULL, err);
+    for (size_t i = 0; i < n; i++) {
+        names[i] = r->layers.products.v[i].name;
+        OQ_TRY(
+            oq_means_init(&r->flt[i], &r->arena, r->layers.products.v[i].channels, n_samples, err));
+    }
+    OQ_TRY(list_numbers(r, n_samples, &numbers, err));
+    if (memory != NULL && !r->job->compare &&
+        oq_mean_memory_recall(memory, names, r->flt, n, numbers, n_samples))
+        return ONQ_OK;
+    OQ_TRY(see_float(r, names, err));
+    const uint64_t most = r->job->memory / MEMORY_PART;
+    return memory != NULL
+               ? oq_mean_memory_keep(memory, names, r->flt, n, numbers, n_samples, most, err)
+               : ONQ_OK;
+}
+
 /* ---- layer by layer ---- */
 
 static onq_code seen_quantized(void *ctx, size_t sample, const oq_datum *d, onq_error *err) {
     refiner *r = ctx;
     begin_scratch(r);
-    return oq_means_add(&r->quantized, &r->layers.all.v[r->layer], sample, d, &r->scratch, err);
+    return oq_means_add(&r->quantized, r->layers.all.v[r->layer].last_axis, sample, d, &r->scratch,
+                        err);
 }
 
 static onq_code correct_layer(refiner *r, onq_error *err) {
@@ -108,8 +137,8 @@ static onq_code correct_layer(refiner *r, onq_error *err) {
                                 : oq_fail_nomem(err);
     if (rc == ONQ_OK)
         rc = oq_stepper_go(r->stepper, r->layer, &l->quantized, 1, seen_quantized, r, err);
-    if (rc == ONQ_OK &&
-        oq_means_differ(&r->flt[r->layer], &r->quantized, oq_stepper_samples(r->stepper), delta)) {
+    if (rc == ONQ_OK && oq_means_differ(&r->flt[l->product_number], &r->quantized,
+                                        oq_stepper_samples(r->stepper), delta)) {
         rc = oq_layer_add_bias(&r->layers, l, delta, &r->job->n_clipped, err);
         r->job->n_layers += rc == ONQ_OK;
     }

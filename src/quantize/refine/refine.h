@@ -12,12 +12,13 @@
  * Learned rounding: the weights of each layer become the integers that bring its output nearest to
  * float's, given what the layers before make of the samples (learn.h). Scales stay.
  *
- * Means of the float model come from one run over the samples; those of the quantized model from
+ * Means of the float model come from one run over the samples, or from memory of such runs; those of the quantized model from
  * stepping through it (stepper.h).
  */
 #pragma once
 
 #include "engine/engine.h"
+#include "quantize/refine/means.h"
 #include "samples/source.h"
 
 typedef struct oq_refine_job {
@@ -32,6 +33,9 @@ typedef struct oq_refine_job {
     bool reduced;    /* weights have one bit less */
     bool float_bias; /* biases that are added are float */
     bool compare;    /* say what was gained: the samples run twice more */
+    /* Of `flt`, whatever is quantized: read, and filled; or NULL. */
+    oq_mean_memory *means;
+    const uint64_t *numbers; /* of the source's samples, in memory; NULL: from 0 */
     /* out */
     size_t n_layers;    /* whose bias was corrected */
     size_t n_learned;   /* whose weights were rounded anew */

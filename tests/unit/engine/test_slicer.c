@@ -271,8 +271,7 @@ static onq_code look(void *ctx, size_t sample, const oq_datum *d, onq_error *err
 static const uint32_t stops[] = {4 * 2 + 1, 4 * 6 + 1, 4 * 9 + 1}; /* p3, p7, p10 */
 static const char *const at_stops[] = {"p3", "p7", "p10"};
 
-static onq_code open_settled(fixture *f, const uint32_t *settled, uint64_t memory,
-                             onq_error *err) {
+static onq_code open_settled(fixture *f, const uint32_t *settled, uint64_t memory, onq_error *err) {
     const oq_stepper_options o = {.slice = options_of(f),
                                   .stops = stops,
                                   .n_stops = OQ_COUNT(stops),

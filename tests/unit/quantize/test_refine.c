@@ -172,6 +172,76 @@ static void nothing_is_compared_unasked(void **state) {
     assert_true(shift[0] == shift[1]);
 }
 
+/* What float makes of a sample is seen once: by one run or by several, over parts of the samples and
+ * in another order. The correction is the same, and other layers are no reason to see it again. */
+static void float_is_seen_once(void **state) {
+    (void)state;
+    static const uint64_t parts[][3] = {{4, 0, 2}, {5, 3, 1}};
+    oq_mean_memory memory;
+    double shift[2];
+    long runs[2];
+    oq_mean_memory_init(&memory, oq_alloc_default());
+    for (size_t k = 0; k < 2; k++) {
+        fixture f = {0};
+        onq_error err = ONQ_ERROR_INIT;
+        assert_ok(open_fixture(&f, NULL, true, &err), err);
+        oq_source_close(f.source);
+        const oq_source_options so = {
+            .spec = "random:6:1", .model = f.made.m, .numbers = parts[k], .n_numbers = 3};
+        assert_ok(oq_source_open(f.made.env, &so, &f.source, &err), err);
+        f.job.source = f.source;
+        f.job.numbers = parts[k];
+        f.job.means = &memory;
+        f.job.compare = false;
+        assert_ok(oq_refine(&f.job, &err), err);
+        close_fixture(&f);
+    }
+    for (int with = 0; with < 2; with++) {
+        fixture f = {0};
+        onq_error err = ONQ_ERROR_INIT;
+        assert_ok(open_fixture(&f, NULL, true, &err), err);
+        f.job.compare = false;
+        f.job.means = with ? &memory : NULL;
+        assert_ok(oq_refine(&f.job, &err), err);
+        assert_int_equal(f.job.n_layers, 2);
+        runs[with] = f.engine.n_runs;
+        shift[with] = largest_shift(&f);
+        close_fixture(&f);
+    }
+    assert_int_equal(runs[0] - runs[1], 6);
+    assert_true(shift[0] == shift[1]);
+    oq_mean_memory_release(&memory);
+}
+
+/* Memory of other tensors or samples says nothing, and no more is kept than may be. */
+static void memory_is_about_what_was_seen(void **state) {
+    (void)state;
+    const oq_str names[2] = {OQ_S("a"), OQ_S("b")};
+    const uint64_t numbers[2] = {3, 1};
+    float mean[2][4] = {{1, 2, 3, 4}, {5, 6}}, got[2][4] = {{0}};
+    uint64_t count[2][2] = {{9, 8}, {7, 6}}, counted[2][2] = {{0}};
+    const oq_means all[2] = {{2, mean[0], count[0]}, {1, mean[1], count[1]}};
+    oq_means out[2] = {{2, got[0], counted[0]}, {1, got[1], counted[1]}};
+    onq_error err = ONQ_ERROR_INIT;
+    oq_mean_memory m;
+    oq_mean_memory_init(&m, oq_alloc_default());
+    assert_false(oq_mean_memory_recall(&m, names, out, 2, numbers, 2));
+    assert_ok(oq_mean_memory_keep(&m, names, all, 2, numbers, 2, UINT64_MAX, &err), err);
+    assert_ok(oq_mean_memory_keep(&m, names, all, 1, numbers, 1, UINT64_MAX, &err), err);
+    assert_true(oq_mean_memory_recall(&m, names, out, 2, (const uint64_t[]){1, 3}, 2));
+    assert_true(got[0][0] == 3 && got[0][1] == 4 && got[0][2] == 1 && got[0][3] == 2);
+    assert_true(got[1][0] == 6 && got[1][1] == 5 && counted[0][0] == 8 && counted[1][1] == 7);
+    assert_true(oq_mean_memory_recall(&m, names, out, 1, numbers, 1));
+    assert_false(oq_mean_memory_recall(&m, names, out, 1, numbers, 2));
+    assert_false(oq_mean_memory_recall(&m, names, out, 2, (const uint64_t[]){2}, 1));
+    assert_false(oq_mean_memory_recall(&m, names, out, 2, (const uint64_t[]){4}, 1));
+    assert_false(
+        oq_mean_memory_recall(&m, (const oq_str[]){names[1], names[0]}, out, 2, numbers, 1));
+    assert_ok(oq_mean_memory_keep(&m, names + 1, all + 1, 1, numbers, 2, 0, &err), err);
+    assert_false(oq_mean_memory_recall(&m, names + 1, out + 1, 1, numbers, 1));
+    oq_mean_memory_release(&m);
+}
+
 /* Weights that compensate for each other, and the mean on top. */
 static void weights_are_learned(void **state) {
     (void)state;
@@ -235,9 +305,13 @@ static void failed_run(void **state) {
 static onq_code sweep_body(const onq_allocator *a, void *ctx, onq_error *err) {
     fixture f = {0};
     onq_code rc = open_fixture(&f, a, true, err);
+    oq_mean_memory memory;
+    oq_mean_memory_init(&memory, a);
+    f.job.means = &memory;
     f.job.learn_rounding = ctx != NULL;
     if (rc == ONQ_OK)
         rc = oq_refine(&f.job, err);
+    oq_mean_memory_release(&memory);
     close_fixture(&f);
     return rc;
 }
@@ -366,6 +440,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(into_new_constants),
                                        cmocka_unit_test(into_the_constant_that_follows),
                                        cmocka_unit_test(nothing_is_compared_unasked),
+                                       cmocka_unit_test(float_is_seen_once),
+                                       cmocka_unit_test(memory_is_about_what_was_seen),
                                        cmocka_unit_test(weights_are_learned),
                                        cmocka_unit_test(shared_weights_stay),
                                        cmocka_unit_test(little_memory),
