@@ -298,6 +298,41 @@ oq_candidate *oq_choose_nearest(const oq_candidates *all, const oq_targets *t) {
     return best;
 }
 
+#define MUCH_FASTER 0.75
+
+/* The highest whole number that its figures and bounds reach, without the slack of a bound. */
+static double reached_without_doubt(const oq_candidate *c, oq_metric m) {
+    const oq_figure *f = &c->score.figures[m], *again = &c->report.figures[m];
+    double least = fmin(f->clear, f->bound);
+    if (isnan(f->clear) || isnan(f->bound))
+        return NAN;
+    if (c->report.samples > 0)
+        least = fmin(least, fmin(again->clear, again->bound));
+    return floor(least);
+}
+
+const oq_candidate *oq_choose_cheaper(const oq_candidates *all, const oq_targets *t,
+                                      const oq_candidate *taken, double *value) {
+    const oq_candidate *given = given_of(all), *best = NULL;
+    const oq_metric m = t->n == 1 ? t->v[0].metric : OQ_METRIC_METRIC;
+    if (m != OQ_METRIC_SQNR && !oq_metric_of(m)->percent)
+        return NULL;
+    for (size_t i = 0; i < all->n; i++) {
+        const oq_candidate *c = all->v[i];
+        if (!c->ok || c->exact || c->partly || oq_score_is_wrong(&c->score) || !(c->ms > 0) ||
+            c->ms > MUCH_FASTER * taken->ms || (given != NULL && !oq_is_no_slower(c, given)))
+            continue;
+        const double v = reached_without_doubt(c, m);
+        if (!(v < t->v[0].value && v >= t->v[0].value - OQ_LITTLE_LESS))
+            continue;
+        if (best == NULL || v > *value || (v == *value && c->ms < best->ms)) {
+            best = c;
+            *value = v;
+        }
+    }
+    return best;
+}
+
 size_t oq_curve(const oq_candidates *all, const oq_targets *t, size_t *order) {
     size_t n = 0;
     for (size_t i = 0; i < all->n; i++) {

@@ -520,6 +520,8 @@ static onq_code choose(oq_auto *a, onq_error *err) {
     }
     if (a->tune.flt->report.samples == 0)
         a->tune.flt->report = a->tune.flt->score;
+    if (a->tune.prefer == OQ_PREFER_SPEED && a->tune.rival_found == NULL)
+        a->cheaper = oq_choose_cheaper(&a->tune.all, &a->tune.targets, a->chosen, &a->lower_target);
     return ONQ_OK;
 }
 

@@ -58,6 +58,8 @@ typedef struct oq_auto {
     bool late;      /* a command inside was ended: it took too long, or too much */
     bool finishing; /* the answer is made, however long it takes */
     oq_candidate *chosen, *nearest;
+    const oq_candidate *cheaper; /* what a target that is a little lower would give, or NULL */
+    double lower_target;
     oq_runtime_fitted fitted; /* --for_runtime */
     const char *path;         /* the model that is written */
     bool reached;

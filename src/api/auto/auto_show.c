@@ -22,6 +22,11 @@ static const char *output_path(const oq_auto *a) {
     return oq_opt_str(a->job->opts, "output");
 }
 
+/* The metric of the first target, which the table shows beside dB. */
+static oq_metric shown(const oq_auto *a) {
+    return a->tune.targets.n > 0 ? a->tune.targets.v[0].metric : OQ_METRIC_SQNR;
+}
+
 /* ---- commands ---- */
 
 /* Where a model on the way goes: next to the result. NULL when out of memory. */
@@ -286,6 +291,16 @@ static void effort_json(const oq_auto *a, oq_jw *w) {
     oq_jw_end_object(w);
 }
 
+static void cheaper_json(const oq_auto *a, oq_jw *w) {
+    oq_jw_begin_object(w, "with_lower_target");
+    oq_jw_cstr(w, "label", a->cheaper->label);
+    oq_jw_begin_object(w, "target");
+    oq_jw_real(w, oq_metric_of(shown(a))->name, a->lower_target);
+    oq_jw_end_object(w);
+    oq_jw_real(w, "latency_ms", a->cheaper->ms);
+    oq_jw_end_object(w);
+}
+
 void oq_auto_json(const oq_auto *a, oq_jw *w) {
     const oq_candidates *all = &a->tune.all;
     oq_jw_cstr(w, "input", input_path(a));
@@ -302,6 +317,8 @@ void oq_auto_json(const oq_auto *a, oq_jw *w) {
         candidate_json(a, all->v[i], all->v[i]->ok ? &all->v[i]->score : NULL, NULL, w);
     oq_jw_end_array(w);
     curve_json(a, w);
+    if (a->cheaper != NULL)
+        cheaper_json(a, w);
     samples_json(a, w);
     if (a->choose.decoding.length > 0)
         oq_jw_uint(w, "prefill_tokens", a->choose.decoding.length);
@@ -334,11 +351,6 @@ onq_code oq_auto_write_report(const oq_auto *a, const char *path, onq_error *err
 }
 
 /* ---- text ---- */
-
-/* The metric of the first target, which the table shows beside dB. */
-static oq_metric shown(const oq_auto *a) {
-    return a->tune.targets.n > 0 ? a->tune.targets.v[0].metric : OQ_METRIC_SQNR;
-}
 
 static void figure_text(oq_buf *b, oq_metric m, double v) {
     if (isnan(v))
@@ -506,6 +518,17 @@ static void floats_text(const oq_auto *a, oq_buf *b) {
     oq_buf_adds(b, n > most ? " ... (--json has all)\n" : "\n");
 }
 
+/* What the target costs, where a little less would give much more speed. */
+static void cheaper_text(const oq_auto *a, oq_buf *b) {
+    const oq_candidate *c = a->cheaper;
+    const char *name = oq_metric_of(shown(a))->name;
+    oq_buf_addf(b,
+                "a lower target is much faster: %s takes %.2f of float's time, and %s is at least "
+                "%g%s (--target %s=%g)\n",
+                c->label, c->ms / a->tune.flt->ms, name, a->lower_target,
+                shown(a) == OQ_METRIC_SQNR ? " dB" : " %", name, a->lower_target);
+}
+
 static void verdict_text(const oq_auto *a, oq_buf *b) {
     const oq_candidate *c = a->chosen;
     if (c == a->tune.rival_found)
@@ -527,6 +550,8 @@ static void verdict_text(const oq_auto *a, oq_buf *b) {
     if (a->needed > 0)
         oq_buf_addf(b, "%zu %s are too few to promise it: about %" PRIu64 " would do\n",
                     a->choose.all.n, oq_trials_word(&a->choose), a->needed);
+    if (a->cheaper != NULL)
+        cheaper_text(a, b);
 }
 
 static void stopped_text(const oq_auto *a, oq_buf *b) {

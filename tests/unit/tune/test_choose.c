@@ -343,6 +343,55 @@ static void nearest(void **state) {
     bm_end(&b);
 }
 
+/* A target that is a little lower, where much faster ones reach it without a doubt; with it one of
+ * them is taken, or a better one. */
+static void cheaper(void **state) {
+    static const row rows[] = {
+        {NULL, 10, 100, INFINITY, 40, 0, 0},     {"static", 8, 99.2, 32, 10, 0, 0},
+        {"static", 4.6, 96.4, 22, 10, 0, 0},     {"static", 4.8, 98.4, 27.5, 10, 0, 0},
+        {"static", 4.7, 98.1, 27.2, 10, 0, 0},   {"static", 7, 98.9, 31, 10, 0, 0},
+        {"static", 3, 0, -INFINITY, 10, 0, 0},
+    };
+    double value = 0;
+    oq_candidates all;
+    oq_targets t = {0};
+    bm b;
+    bool reached;
+    (void)state;
+    bm_begin(&b, NULL, 13);
+    fill(&b, &all, rows, OQ_COUNT(rows));
+    assert_true(OQ_PUSH(b.a, &t, (oq_target){OQ_METRIC_AGREEMENT, 99}));
+    const oq_candidate *taken_now = oq_choose(&all, &t, OQ_PREFER_SPEED, &reached);
+    assert_ptr_equal(taken_now, all.v[1]);
+    assert_ptr_equal(oq_choose_cheaper(&all, &t, taken_now, &value), all.v[4]);
+    assert_true(value == 98);
+    oq_targets lower = {0};
+    assert_true(OQ_PUSH(b.a, &lower, (oq_target){OQ_METRIC_AGREEMENT, value}));
+    assert_true(oq_choose(&all, &lower, OQ_PREFER_SPEED, &reached)->ms <= all.v[4]->ms && reached);
+    /* Of what was measured twice the lower bound counts. */
+    all.v[4]->doubted = all.v[3]->doubted = true;
+    all.v[4]->report = all.v[3]->report = all.v[4]->score;
+    all.v[4]->report.figures[OQ_METRIC_AGREEMENT].bound = 95;
+    assert_ptr_equal(oq_choose_cheaper(&all, &t, taken_now, &value), all.v[3]);
+    all.v[3]->report.figures[OQ_METRIC_AGREEMENT].bound = 97.9;
+    assert_ptr_equal(oq_choose_cheaper(&all, &t, taken_now, &value), all.v[3]);
+    assert_true(value == 97);
+    all.v[3]->partly = true;
+    assert_ptr_equal(oq_choose_cheaper(&all, &t, taken_now, &value), all.v[2]);
+    assert_true(value == 96);
+    /* Too far below; nothing is much faster; dB; more than one target. */
+    t.v[0].value = 99.5;
+    assert_null(oq_choose_cheaper(&all, &t, taken_now, &value));
+    t.v[0].value = 99;
+    assert_null(oq_choose_cheaper(&all, &t, all.v[2], &value));
+    t.v[0] = (oq_target){OQ_METRIC_SQNR, 25};
+    assert_ptr_equal(oq_choose_cheaper(&all, &t, taken_now, &value), all.v[2]);
+    assert_true(value == 22);
+    assert_true(OQ_PUSH(b.a, &t, (oq_target){OQ_METRIC_AGREEMENT, 99}));
+    assert_null(oq_choose_cheaper(&all, &t, taken_now, &value));
+    bm_end(&b);
+}
+
 /* Noise makes times equal, but never more than 2 % of one. */
 static void noise_decides_nothing(void **state) {
     static const double times[] = {5.0, 5.04, 5.08, 5.099};
@@ -676,6 +725,7 @@ int main(void) {
         cmocka_unit_test(lost),           cmocka_unit_test(neighbours),
         cmocka_unit_test(missed),         cmocka_unit_test(decoders),
         cmocka_unit_test(lack),           cmocka_unit_test(one_close_call),
+        cmocka_unit_test(cheaper),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
