@@ -219,6 +219,11 @@ static onq_code take(oq_diagnosing *g, const oq_try *t, onq_error *err) {
     return ONQ_OK;
 }
 
+/* CPU seconds that timing takes, about. */
+static double clock_cost(const oq_diagnosing *g) {
+    return g->run->kernel ? 2 * g->maker.load + OQ_CLOCK_SECONDS : 0;
+}
+
 /* Weights in Constant nodes are no weights to the quantizer: that comes first, however accurate the
  * model is without them, and before anything else is made, because the graph shows it. The prepared
  * model is then what others are compared with. */
@@ -226,7 +231,10 @@ static onq_code blame_constants(oq_diagnosing *g, onq_error *err) {
     const size_t first = g->out->tries.n;
     if (!oq_remedy_has_constants(g))
         return ONQ_OK;
+    /* It may use up what is kept for timing, which is worth less. */
+    g->maker.until += clock_cost(g);
     OQ_TRY(try_remedy(g, 0, err));
+    g->maker.until -= clock_cost(g);
     if (g->out->tries.n == first)
         return ONQ_OK;
     const oq_try copy = g->out->tries.v[first];
@@ -417,11 +425,6 @@ static onq_code judge_remedy(oq_diagnosing *g, onq_error *err) {
     if (first == NULL || isnan(x->apart_before) || !isnan(x->apart) || !can_make(g, false, 0.5))
         return ONQ_OK;
     return oq_remake_apart(&g->maker, &g->base.recipe, g->input, &x->apart, err);
-}
-
-/* CPU seconds that timing takes, about. */
-static double clock_cost(const oq_diagnosing *g) {
-    return g->run->kernel ? 2 * g->maker.load + OQ_CLOCK_SECONDS : 0;
 }
 
 /* Times the model as it is and what the last command makes, in turns. */
