@@ -52,41 +52,68 @@ void oq_spending_begin(oq_spending *s, double times, double bare, size_t n) {
     s->limit = times * fmax(bare, OQ_LEAST_BARE);
 }
 
-/* Without samples it takes the same whatever their number. */
-static double part(oq_work w, size_t n) {
-    return w == OQ_WORK_FILE || n == 0 ? 1 : (double)n;
+/* Half of what rounding takes goes with the weights, and is the same for any number of samples. */
+#define FIXED_OF_ROUNDING 0.5
+
+/* Of one of so many makings, with n samples in all. Without samples it takes the same whatever their
+ * number; else half of it at least goes with the samples. */
+static oq_paid paid(const oq_spending *s, oq_work w, size_t times, size_t n, double seconds) {
+    assert(times > 0);
+    const double one = seconds / (double)times;
+    const double least = w == OQ_WORK_ROUNDING ? FIXED_OF_ROUNDING * one : 0;
+    if (w == OQ_WORK_FILE || n == 0)
+        return (oq_paid){.fixed = one};
+    const double fixed = fmax(least, fmin(s->fixed, one / 2));
+    return (oq_paid){(one - fixed) * (double)times / (double)n, fixed};
 }
 
-/* Half of it at least goes with the samples. */
-static double each(const oq_spending *s, oq_work w, size_t n, double seconds) {
-    const double fixed = w == OQ_WORK_FILE ? 0 : fmin(s->fixed, seconds / 2);
-    return (seconds - fixed) / part(w, n);
+static double cost_of(const oq_paid *p, size_t times, size_t n) {
+    return (double)times * p->fixed + (double)n * p->each;
 }
 
-void oq_spending_add(oq_spending *s, const oq_recipe *r, size_t n, double seconds) {
+void oq_spending_add(oq_spending *s, const oq_recipe *r, size_t times, size_t n, double seconds) {
     const oq_work w = dearest(works_of(r));
-    s->last[w] = each(s, w, n, seconds);
-    s->most[w] = fmax(s->most[w], s->last[w]);
+    s->last[w] = paid(s, w, times, n, seconds);
+    if (cost_of(&s->last[w], 1, s->n) > cost_of(&s->most[w], 1, s->n))
+        s->most[w] = s->last[w];
 }
 
-static double known(const oq_spending *s, const double *paid, oq_work w, size_t n) {
-    const double one = paid[w] > 0 ? paid[w] : guesses[w] * s->bare / (double)s->n;
-    return one * part(w, n) + (w == OQ_WORK_FILE ? 0 : s->fixed);
+static double known(const oq_spending *s, const oq_paid *v, oq_work w, size_t times, size_t n) {
+    oq_paid p = v[w];
+    if (!(p.each > 0) && !(p.fixed > 0)) {
+        const double guess = guesses[w] * s->bare / (double)s->n;
+        p = w == OQ_WORK_FILE ? (oq_paid){.fixed = guess} : (oq_paid){guess, s->fixed};
+        if (w == OQ_WORK_ROUNDING) /* the guess is of a fold, which has half of the samples */
+            p = (oq_paid){(1 - FIXED_OF_ROUNDING) * guess,
+                          s->fixed + FIXED_OF_ROUNDING * guess * (double)s->n / 2};
+    }
+    return cost_of(&p, times, n);
 }
 
 double oq_spending_next(const oq_spending *s, const oq_recipe *r, size_t n) {
-    return known(s, s->last, dearest(works_of(r)), n);
+    return known(s, s->last, dearest(works_of(r)), 1, n);
 }
 
-double oq_spending_answer(const oq_spending *s, const oq_recipe *r, double seconds, size_t n) {
+static double at_most(const oq_spending *s, const oq_recipe *r, size_t times,
+                      const oq_paid *so_far) {
     const unsigned works = works_of(r);
     const oq_work most = dearest(works);
     if (most == OQ_WORK_FILE) /* it is there */
         return 0;
-    double sum = fmax(known(s, s->most, most, s->n),
-                      s->fixed + each(s, most, n, seconds) * part(most, s->n));
+    double sum = fmax(known(s, s->most, most, times, s->n), cost_of(so_far, times, s->n));
     for (oq_work w = OQ_WORK_STATIC; w < most; w++)
         if (works & 1U << w)
-            sum += known(s, s->most, w, s->n);
+            sum += known(s, s->most, w, times, s->n);
     return sum;
+}
+
+double oq_spending_answer(const oq_spending *s, const oq_recipe *r, size_t times) {
+    const oq_paid nothing = {0, 0};
+    return at_most(s, r, times, &nothing);
+}
+
+double oq_spending_after(const oq_spending *s, const oq_recipe *r, size_t times, size_t n,
+                         double seconds) {
+    const oq_paid so_far = paid(s, dearest(works_of(r)), times, n, seconds);
+    return at_most(s, r, 1, &so_far);
 }

@@ -21,16 +21,20 @@ typedef enum oq_work {
     OQ_WORKS
 } oq_work;
 
-/* All in seconds of the processor. What making takes is known for each dearest work: for one sample
- * that calibrates, and 0 where it is not known. */
+/* What one making took: for each sample that calibrated, and whatever their number. */
+typedef struct oq_paid {
+    double each, fixed; /* both 0: it is not known */
+} oq_paid;
+
+/* All in seconds of the processor. What making takes is known for each dearest work. */
 typedef struct oq_spending {
     double began;
     double limit; /* 0: none */
     double bare;  /* float over all samples, once */
     size_t n;     /* samples in all */
     double fixed; /* part of each making, whatever the samples: sessions, files */
-    double last[OQ_WORKS];
-    double most[OQ_WORKS];
+    oq_paid last[OQ_WORKS];
+    oq_paid most[OQ_WORKS];
 } oq_spending;
 
 /* A small model has what one has that takes so long: opening its sessions takes longer than its
@@ -39,10 +43,13 @@ typedef struct oq_spending {
 
 /* The limit for so many times float (0: none). */
 void oq_spending_begin(oq_spending *s, double times, double bare, size_t n);
-/* A recipe was made for `n` samples that calibrated it, and took so long. */
-void oq_spending_add(oq_spending *s, const oq_recipe *r, size_t n, double seconds);
-/* What making it is likely to take, calibrated with n samples; what others found serves it. */
+/* A recipe was made so many times, for `n` samples in all that calibrated it, and took so long. */
+void oq_spending_add(oq_spending *s, const oq_recipe *r, size_t times, size_t n, double seconds);
+/* What making it once is likely to take, calibrated with n samples; what others found serves it. */
 double oq_spending_next(const oq_spending *s, const oq_recipe *r, size_t n);
-/* The same, calibrated with all samples, and nothing that serves it: at most. `seconds` is what it
- * took for n samples, so far; 0: nothing yet. */
-double oq_spending_answer(const oq_spending *s, const oq_recipe *r, double seconds, size_t n);
+/* What making it so many times takes at most, calibrated with all samples in all, where nothing
+ * serves it. */
+double oq_spending_answer(const oq_spending *s, const oq_recipe *r, size_t times);
+/* The same for once, by what it took so far for n samples in all. */
+double oq_spending_after(const oq_spending *s, const oq_recipe *r, size_t times, size_t n,
+                         double seconds);

@@ -197,7 +197,7 @@ static onq_code judge(scorer *x, const char *path, const size_t *places, size_t 
 /* What the models of a recipe cost adds up over its folds. */
 typedef struct making {
     double seconds;
-    size_t n; /* samples that calibrated */
+    size_t n, times; /* samples that calibrated, of all of them */
 } making;
 
 static onq_code make_for(oq_tune *t, const oq_recipe *r, const oq_fold *fold, making *cost,
@@ -209,6 +209,7 @@ static onq_code make_for(oq_tune *t, const oq_recipe *r, const oq_fold *fold, ma
     t->making = NULL;
     cost->seconds += oq_tune_spent(t) - began;
     cost->n += fold->n_calibrate;
+    cost->times++;
     return rc;
 }
 
@@ -239,8 +240,10 @@ static onq_code score_folds(scorer *x, const oq_recipe *r, const oq_division *d,
         }
     }
     /* What failed says nothing of others, unless it has cost more than they were to. */
-    if (cost.n > 0 && (rc == ONQ_OK || cost.seconds > oq_spending_next(&t->spending, r, cost.n)))
-        oq_spending_add(&t->spending, r, cost.n, cost.seconds);
+    if (cost.n > 0 &&
+        (rc == ONQ_OK || cost.seconds > (double)cost.times * oq_spending_next(&t->spending, r,
+                                                                             cost.n / cost.times)))
+        oq_spending_add(&t->spending, r, cost.times, cost.n, cost.seconds);
     return rc;
 }
 

@@ -33,12 +33,12 @@ static double scoring(const oq_tune *t, const oq_division *d) {
 }
 
 static double confirming(const oq_tune *t, const oq_recipe *r) {
-    return oq_spending_answer(&t->spending, r, 0, 0) + scoring(t, t->again);
+    return oq_spending_answer(&t->spending, r, t->again->n) + scoring(t, t->again);
 }
 
 /* Making it with all samples; and if its bounds leave doubts, measuring it again. */
 static double answering(const oq_tune *t, const oq_candidate *c) {
-    const double made = oq_spending_answer(&t->spending, &c->recipe, 0, 0);
+    const double made = oq_spending_answer(&t->spending, &c->recipe, 1);
     const bool doubts = t->again != NULL && oq_recipe_calibrates(&c->recipe) &&
                         c->report.samples == 0 && !oq_tune_is_safe(t, &c->score);
     return made + (doubts ? confirming(t, &c->recipe) : 0);
@@ -81,12 +81,12 @@ static bool fits(const oq_tune *t, double cost, double after) {
 bool oq_tune_affords(const oq_tune *t, const oq_recipe *r) {
     /* Where the first fold shows that it is no good, it is the only one. */
     const double made = oq_spending_next(&t->spending, r, t->folds->folds[0].n_calibrate);
-    const double answer = oq_spending_answer(&t->spending, r, 0, 0);
+    const double answer = oq_spending_answer(&t->spending, r, 1);
     return fits(t, made + scoring(t, t->folds) + clocking(t), fmax(reserve(t), answer));
 }
 
 bool oq_tune_affords_again(const oq_tune *t, const oq_candidate *c) {
-    return fits(t, confirming(t, &c->recipe), oq_spending_answer(&t->spending, &c->recipe, 0, 0));
+    return fits(t, confirming(t, &c->recipe), oq_spending_answer(&t->spending, &c->recipe, 1));
 }
 
 bool oq_tune_affords_seconds(const oq_tune *t, double seconds) {
@@ -97,8 +97,8 @@ bool oq_tune_overspends(const oq_tune *t) {
     if (t->spending.limit <= 0 || t->making == NULL)
         return false;
     const double so_far = oq_tune_spent(t) - t->making_began;
-    const double answer =
-        oq_spending_answer(&t->spending, t->making, so_far, calibrating(t->folds));
+    const double answer = oq_spending_after(&t->spending, t->making, t->folds->n,
+                                            calibrating(t->folds), so_far);
     return oq_tune_spent(t) + fmax(reserve(t), answer) > t->spending.limit;
 }
 

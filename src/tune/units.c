@@ -17,8 +17,7 @@
 #define PROBE_SAMPLES  2   /* for the noise of one unit */
 #define MUCH           0.2 /* of the work that pays: worth a method of its own */
 #define GUESSES        3   /* points that the prediction chooses; then what is left is halved */
-#define LEARNED_POINTS 3
-#define FURTHER        0.8 /* of the noise of one that lacked a little */
+#define ROUNDING_DB    3   /* that rounding gains where nothing was rounded yet */
 #define MAX_POINTS     6   /* of the curve that are made */
 /* Units whose part of the noise is below this are good enough as they are. */
 #define MIN_NOISE 0.01
@@ -40,6 +39,7 @@ typedef struct oq_unit_stage {
     oq_method *ways;
     bool whole; /* all products are integers in the base, not only those that gain alone */
     const oq_candidate *from;
+    bool rounds; /* points with double activations have learned rounding too */
     size_t end; /* the first point that is slower than what reaches the targets already */
     double probe[OQ_METHODS]; /* seconds of the processor that measuring one unit took at most */
 } stage;
@@ -261,7 +261,7 @@ static onq_code may_probe(const stage *s, oq_method way, bool *may, onq_error *e
     const double scored = 2 * t->opening + t->spending.bare;
     const double point =
         oq_spending_next(&t->spending, &s->base, t->folds->folds[0].n_calibrate) + scored;
-    const double answer = 2 * oq_spending_answer(&t->spending, &s->base, 0, 0) + scored;
+    const double answer = 2 * oq_spending_answer(&t->spending, &s->base, 1) + scored;
     const double probes = s->probe[way] * (way == OQ_METHOD_PLAIN ? 1 + MAX_FURTHER : 1);
     *may = oq_tune_goes_on(s->t);
     if (!*may || oq_tune_affords_seconds(t, probes + FORESEEN * point + answer))
@@ -420,17 +420,21 @@ static onq_code try_point(stage *s, size_t n_steps, oq_candidate **out, onq_erro
     oq_menus_at(&s->menus, n_steps, s->ways, &noise);
     for (size_t i = 0; i < s->menus.all.n; i++)
         count[s->ways[i]]++;
-    *out = find_made(s);
+    const bool rounds = s->rounds && count[OQ_METHOD_DOUBLE] > 0;
+    *out = rounds ? NULL : find_made(s);
     if (*out != NULL) {
         (*out)->predicted = -oq_decibels(noise);
         return ONQ_OK;
     }
     OQ_TRY(with_ways(s, &r, err));
-    const oq_str label = oq_str_format(s->t->arena, "%zu of %zu units in integers%s%s%s",
+    if (rounds)
+        OQ_TRY(oq_recipe_add(&r, s->t->arena, "learned_rounding", NULL, err));
+    const oq_str label = oq_str_format(s->t->arena, "%zu of %zu units in integers%s%s%s%s",
                                        s->menus.all.n - count[OQ_METHOD_FLOAT], s->menus.all.n,
                                        count[OQ_METHOD_BOTH] > 0 ? ", channel ranges" : "",
                                        count[OQ_METHOD_OUTLIERS] > 0 ? ", outliers" : "",
-                                       count[OQ_METHOD_DOUBLE] > 0 ? ", double" : "");
+                                       count[OQ_METHOD_DOUBLE] > 0 ? ", double" : "",
+                                       rounds ? ", learned rounding" : "");
     OQ_TRY_ALLOC(label.p != NULL, err);
     OQ_TRY(oq_tune_try(s->t, &r, label.p, out, err));
     if (*out == NULL)
@@ -458,27 +462,10 @@ static size_t float_units(const stage *s, size_t n_steps) {
     return n;
 }
 
-static bool may_learn(const stage *s, const oq_candidate *c, double gain) {
-    return gain > 0 && oq_recipe_has_method(&c->recipe, OQ_METHOD_DOUBLE) &&
-           oq_tune_is_near(s->t, c, gain);
-}
-
-/* Learned rounding takes long: it is left to the point that is to have it. Where it gains less than
- * it did before, points with less noise follow. *reached: one of them holds. */
-static onq_code learn_point(stage *s, double gain, size_t at, bool *reached, onq_error *err) {
-    for (size_t i = 0; i < LEARNED_POINTS && at < s->end && !*reached; i++) {
-        oq_candidate *c = NULL, *learned = NULL;
-        OQ_TRY(try_point(s, at, &c, err));
-        if (c != NULL && may_learn(s, c, gain))
-            OQ_TRY(oq_tune_refine(s->t, c, OQ_REFINE_ROUNDING, &learned, err));
-        *reached =
-            c != NULL && (oq_targets_hold(&s->t->targets, &c->score) ||
-                          (learned != NULL && oq_targets_hold(&s->t->targets, &learned->score)));
-        if (learned == NULL)
-            return ONQ_OK;
-        at = step_of(s, FURTHER * pow(10, -c->predicted / 10));
-    }
-    return ONQ_OK;
+/* It holds, and need not be measured again, or can be. */
+static bool may_be_answer(const oq_tune *t, const oq_candidate *c) {
+    return oq_targets_hold(&t->targets, &c->score) &&
+           (oq_tune_is_safe(t, &c->score) || oq_tune_affords_again(t, c));
 }
 
 /* With what reaches the targets already, points that are predicted to be slower have no use: the
@@ -516,16 +503,16 @@ static bool is_narrow(const stage *s, size_t low, size_t high) {
     return first - s->menus.steps.v[high - 1].gain < OQ_WORTH_TIME * t->flt->ms;
 }
 
-/* Looks for the fastest point that reaches the targets, or lacks no more than learned rounding
- * gains. The prediction says where to begin; what was measured there says by how much it is wrong.
- * *at: the first point, as far as one was found, that does. */
-static onq_code find_point(stage *s, double allowed, double gain, size_t *at, onq_error *err) {
-    double factor = 1;
+/* Looks for the fastest point that reaches the targets. The prediction says where to begin, with
+ * `gain` dB that rounding takes away of it; what was measured there says by how much it is wrong.
+ * *reached: one was found that may be the answer. */
+static onq_code find_point(stage *s, double allowed, double gain, bool *reached, onq_error *err) {
+    double factor = pow(10, gain / 10);
     bool found = false;                     /* `high` was made, and holds */
     size_t low = 0, high = last_allowed(s); /* points below low fail, high (all float) does not */
     for (size_t i = 0; i < MAX_POINTS && low < high; i++) {
         oq_candidate *c = NULL;
-        size_t next = step_of(s, AIM * allowed * factor * pow(10, gain / 10));
+        size_t next = step_of(s, AIM * allowed * factor);
         if (i >= GUESSES || next < low || next >= high)
             next = low + (high - low) / 2;
         assert(low <= next && next < high);
@@ -537,8 +524,10 @@ static onq_code find_point(stage *s, double allowed, double gain, size_t *at, on
         if (measured > 0 && predicted > 0 && isfinite(measured))
             factor = predicted / measured;
         allowed = fmin(allowed, measured * pow(10, -oq_tune_lack(s->t, c) / 10));
-        const bool holds = oq_targets_hold(&s->t->targets, &c->score) || may_learn(s, c, gain);
-        const bool corrected = i < GUESSES && oq_menus_correct(&s->menus, s->ways, measured);
+        const bool holds = may_be_answer(s->t, c);
+        /* What rounding gains says nothing of the noise of single units. */
+        const bool corrected =
+            i < GUESSES && gain <= 0 && oq_menus_correct(&s->menus, s->ways, measured);
         if (corrected) {
             OQ_TRY(oq_menus_curve(&s->menus, s->t->arena, err));
             s->end = first_useless(s);
@@ -551,24 +540,49 @@ static onq_code find_point(stage *s, double allowed, double gain, size_t *at, on
             low = next + 1;
         }
         found = !corrected && (found || holds);
+        *reached |= holds;
         if (found && low < high && is_narrow(s, low, high))
             break;
     }
-    *at = high;
     return ONQ_OK;
 }
 
-/* Where the rounding that was counted on does not do, the points must do without. */
+/* What rounding is counted on to gain: as much as it did where it was tried, and before that a
+ * guess. Only double activations leave no more noise than that of weights. */
+static double rounding_gain(const stage *s) {
+    const double gained = s->t->gained[OQ_REFINE_ROUNDING];
+    bool doubled = false;
+    for (size_t i = 0; i < s->menus.all.n; i++)
+        doubled |= s->menus.all.v[i].rows[OQ_METHOD_DOUBLE].known;
+    return !doubled ? 0 : isnan(gained) ? ROUNDING_DB : fmax(0, gained);
+}
+
+/* A point can be rounded for all folds, scored and be made once more as the answer, and another one be
+ * scored. One that is given up half way has cost what other points needed. */
+static onq_code affords_rounding(const stage *s, bool *may, onq_error *err) {
+    const oq_tune *t = s->t;
+    const double scored = (double)t->folds->n * t->opening + t->spending.bare;
+    oq_recipe r;
+    OQ_TRY(oq_recipe_copy(&s->base, t->arena, &r, err));
+    OQ_TRY(oq_recipe_add(&r, t->arena, "learned_rounding", NULL, err));
+    const double folds = (double)t->folds->n *
+                         oq_spending_next(&t->spending, &r, t->folds->folds[0].n_calibrate);
+    *may = oq_tune_affords_seconds(
+        t, folds + 2 * scored + oq_spending_answer(&t->spending, &r, 1));
+    return *may ? ONQ_OK : oq_tune_leave_out(s->t, "learned rounding of units", err);
+}
+
+/* The first point that is rounded costs most, for later ones have its weights: so points are rounded
+ * from the first one on. Where that cannot be paid, or does not do, the points must do without. */
 static onq_code search_points(stage *s, const oq_candidate *base, onq_error *err) {
-    const double allowed = oq_tune_allowed_noise(s->t, base);
-    const double gain = fmax(0, s->t->gained[OQ_REFINE_ROUNDING]); /* 0 if it is not known */
+    const double allowed = oq_tune_allowed_noise(s->t, base), gain = rounding_gain(s);
     bool reached = false;
-    size_t at = 0;
-    OQ_TRY(find_point(s, allowed, gain, &at, err));
-    if (gain <= 0)
-        return ONQ_OK;
-    OQ_TRY(learn_point(s, gain, at, &reached, err));
-    return reached ? ONQ_OK : find_point(s, allowed, 0, &at, err);
+    if (gain > 0)
+        OQ_TRY(affords_rounding(s, &s->rounds, err));
+    if (s->rounds)
+        OQ_TRY(find_point(s, allowed, gain, &reached, err));
+    s->rounds = s->rounds && reached;
+    return reached ? ONQ_OK : find_point(s, allowed, 0, &reached, err);
 }
 
 /* ---- the stage ---- */

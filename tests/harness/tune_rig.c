@@ -55,8 +55,13 @@ static double quality(const tune_rig *r, const char *text) {
             (r->idle == NULL || strcmp(r->idle, rows[i].part) != 0))
             noise *= rows[i].factor;
     /* The noise of each unit in integers, whatever else there is. */
-    if (strstr(text, "node_methods") != NULL)
-        noise = 0.02 * (double)(count(text, "\":\"") - count(text, "\":\"float"));
+    if (strstr(text, "node_methods") != NULL) {
+        const double doubled = r->doubled > 0 ? (double)count(text, "\":\"double") : 0;
+        noise = 0.02 * ((double)(count(text, "\":\"") - count(text, "\":\"float")) - doubled) +
+                r->doubled * doubled;
+        if (doubled > 0 && strstr(text, "learned_rounding") != NULL)
+            noise /= 2;
+    }
     return noise;
 }
 

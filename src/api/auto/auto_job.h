@@ -8,6 +8,7 @@
 #include "api/options/command.h"
 #include "api/quantizing/for_runtime.h"
 #include "prepare/channels/channel_stats.h"
+#include "quantize/refine/learn.h"
 #include "quantize/refine/means.h"
 #include "tune/tune.h"
 
@@ -22,6 +23,7 @@ typedef struct oq_auto_prepared {
 typedef struct oq_auto_memory {
     size_t prepared, fold; /* numbers, from 0 */
     oq_channel_memory *channels;
+    oq_learn_memory *learned;
 } oq_auto_memory;
 
 /* What the layers of a prepared model make of samples, in float. */

@@ -176,18 +176,19 @@ static size_t number_of_prepared(const oq_auto *a, const oq_recipe *r) {
     return r == NULL ? 0 : at + 1;
 }
 
-static onq_code memory_of(oq_auto *a, size_t prepared, size_t fold, oq_channel_memory **out,
+static onq_code memory_of(oq_auto *a, size_t prepared, size_t fold, oq_auto_memory *out,
                           onq_error *err) {
     for (size_t i = 0; i < a->memories.n; i++)
         if (a->memories.v[i].prepared == prepared && a->memories.v[i].fold == fold) {
-            *out = a->memories.v[i].channels;
+            *out = a->memories.v[i];
             return ONQ_OK;
         }
-    const oq_auto_memory new = {prepared, fold, OQ_NEW(&a->job->arena, oq_channel_memory)};
-    OQ_TRY_ALLOC(new.channels != NULL, err);
-    oq_channel_memory_init(new.channels, &a->job->env->alloc);
-    *out = new.channels;
-    return OQ_PUSH(&a->job->arena, &a->memories, new) ? ONQ_OK : oq_fail_nomem(err);
+    *out = (oq_auto_memory){prepared, fold, OQ_NEW(&a->job->arena, oq_channel_memory),
+                            OQ_NEW(&a->job->arena, oq_learn_memory)};
+    OQ_TRY_ALLOC(out->channels != NULL && out->learned != NULL, err);
+    oq_channel_memory_init(out->channels, &a->job->env->alloc);
+    oq_learn_memory_init(out->learned, &a->job->env->alloc);
+    return OQ_PUSH(&a->job->arena, &a->memories, *out) ? ONQ_OK : oq_fail_nomem(err);
 }
 
 /* What layers of the model make in float is the same whatever is quantized, and a sample shows the
@@ -210,8 +211,10 @@ static onq_code means_of(oq_auto *a, const oq_recipe *r, size_t prepared, oq_mea
 }
 
 void oq_auto_forget(oq_auto *a) {
-    for (size_t i = 0; i < a->memories.n; i++)
+    for (size_t i = 0; i < a->memories.n; i++) {
         oq_channel_memory_release(a->memories.v[i].channels);
+        oq_learn_memory_release(a->memories.v[i].learned);
+    }
     for (size_t i = 0; i < a->means.n; i++)
         oq_mean_memory_release(a->means.v[i].layers);
     a->memories.n = 0;
@@ -253,17 +256,20 @@ static onq_code run_recipe(oq_auto *a, const oq_recipe *r, const oq_fold *fold, 
     bool missing = false;
     size_t at_fold = 0;
     const size_t prepared = number_of_prepared(a, r->after);
-    oq_channel_memory *channels = NULL;
+    oq_auto_memory memory = {0};
     OQ_TRY(number_of_fold(a, fold, &at_fold, err));
     oq_mean_memory *means = NULL;
-    OQ_TRY(memory_of(a, prepared, at_fold, &channels, err));
+    OQ_TRY(memory_of(a, prepared, at_fold, &memory, err));
     OQ_TRY(means_of(a, r, prepared, &means, err));
+    const bool learns =
+        keeps_graph(r) && oq_recipe_get(r, "pointwise_matmul") == NULL && prepared <= a->prepared.n;
     oq_recipe_run run = {.job = a->job,
                          .env = &a->quiet,
                          .shared = {.tape = a->job->tape,
                                     .steps = a->job->steps,
-                                    .channels = channels,
+                                    .channels = memory.channels,
                                     .means = means,
+                                    .learned = learns ? memory.learned : NULL,
                                     .numbers = fold != NULL ? fold->calibrate : NULL,
                                     .n_numbers = fold != NULL ? fold->n_calibrate : 0}};
     OQ_TRY(set_cache(a, r, prepared, at_fold, &run, &missing, err));

@@ -99,6 +99,7 @@ typedef struct oq_shared {
     struct oq_job_steps *steps;         /* the same as steps of sequences, if they are */
     struct oq_channel_memory *channels; /* what was found about the channels of the model */
     struct oq_mean_memory *means;       /* of layers of the float model, as it is given */
+    struct oq_learn_memory *learned;    /* integers of its weights, if it stays as it is */
     bool own_cache; /* --calibration_cache has the ranges of the model that the options make */
     bool bounds;    /* of --calibration_cache nobody reads more than the ends of the ranges */
     const char *unchanged;   /* a file with the minmax ranges of the model before its channels are

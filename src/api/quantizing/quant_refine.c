@@ -88,6 +88,7 @@ onq_code oq_quant_refine(oq_quant *q, oq_model_proto *flt, onq_error *err) {
                          .learn_rounding = oq_opt_flag(o, "learned_rounding"),
                          .reduced = q->config.reduce_range,
                          .float_bias = !q->config.quantize_bias,
+                         .learned = o->shared.learned,
                          .compare = oq_listens(q->job->env), /* only a message says it */
                          .means = o->shared.means,
                          .numbers = o->shared.numbers,

@@ -10,6 +10,7 @@
 #include "quantize/refine/means.h"
 
 #define MEMORY_PART 8 /* of the memory for activations, that means may take for later runs */
+#define INPUT_BYTES ((uint64_t)512 << 20) /* of what is made of layers' inputs at once */
 
 typedef struct refiner {
     oq_refine_job *job;
@@ -25,6 +26,7 @@ typedef struct refiner {
     oq_pool *pool;
     oq_linear linear;
     oq_learn_how how;
+    bool *aims;     /* by layer: it is rounded when it is stepped to */
     oq_learn learn; /* of the layer that is looked at */
 } refiner;
 
@@ -51,12 +53,12 @@ static onq_code keep_outputs(void *ctx, const oq_turn *t, onq_error *err) {
     return oq_gain_keep(&((refiner *)ctx)->gain, &t->outputs[0], err);
 }
 
-static onq_code run_float(refiner *r, oq_session *session, onq_error *err) {
+static onq_code run_float(refiner *r, oq_session *session, bool keeps, onq_error *err) {
     const oq_sweep sweep = {.env = r->job->model->env,
                             .model = {.source = r->job->source, .session = session},
                             .ctx = r,
                             .run = run_sample,
-                            .take = r->job->compare ? keep_outputs : NULL,
+                            .take = keeps ? keep_outputs : NULL,
                             .what = "refining layers, float"};
     return oq_sweep_run(&sweep, err);
 }
@@ -72,15 +74,14 @@ static onq_code open_float(refiner *r, const oq_observer *observer, oq_session *
     return oq_session_open(r->job->engine, &o, out, err);
 }
 
-/* One pass: means of every product, outputs of the first samples. */
-static onq_code see_float(refiner *r, const oq_str *names, onq_error *err) {
-    const oq_observer observer = {names, r->layers.products.n, seen_float, r};
+/* One pass of the float model with an observer. */
+static onq_code pass_float(refiner *r, const oq_observer *observer, bool keeps, onq_error *err) {
     oq_session *session = NULL;
     oq_model_proto *const quantized = r->job->model->proto;
     r->job->model->proto = r->job->flt; /* as long as the session is open */
-    onq_code rc = open_float(r, &observer, &session, err);
+    onq_code rc = open_float(r, observer, &session, err);
     if (rc == ONQ_OK)
-        rc = run_float(r, session, err);
+        rc = run_float(r, session, keeps, err);
     oq_session_close(session);
     r->job->model->proto = quantized;
     return rc;
@@ -112,7 +113,8 @@ static onq_code measure_float(refiner *r, onq_error *err) {
     if (memory != NULL && !r->job->compare &&
         oq_mean_memory_recall(memory, names, r->flt, n, numbers, n_samples))
         return ONQ_OK;
-    OQ_TRY(see_float(r, names, err));
+    const oq_observer observer = {names, n, seen_float, r};
+    OQ_TRY(pass_float(r, &observer, r->job->compare, err));
     const uint64_t most = r->job->memory / MEMORY_PART;
     return memory != NULL
                ? oq_mean_memory_keep(memory, names, r->flt, n, numbers, n_samples, most, err)
@@ -176,25 +178,115 @@ static onq_code learn_float(void *ctx, size_t sample, const oq_datum *d, onq_err
 
 static onq_code learn_quantized(void *ctx, size_t sample, const oq_datum *d, onq_error *err) {
     refiner *r = ctx;
-    return oq_learn_quantized(&r->learn, sample, d, err);
+    return oq_learn_inputs(&r->learn, sample, d, err);
 }
 
+static onq_code in_layer(const oq_layer *l, onq_code rc, onq_error *err) {
+    return rc != ONQ_OK ? oq_error_in(err, rc, "layer '%.*s'", OQ_STR(oq_node_label(l->node))) : rc;
+}
+
+/* Of a layer that aims, between the float model and the quantized one as it is by then. */
 static onq_code learn_layer(refiner *r, onq_error *err) {
     const oq_layer *l = &r->layers.all.v[r->layer];
     onq_code rc =
         oq_learn_begin(&r->learn, &r->how, &r->layers, l, oq_stepper_samples(r->stepper), err);
-    if (rc == ONQ_OK && r->learn.aims && r->floats == NULL)
+    assert(rc != ONQ_OK || r->learn.aims);
+    if (rc == ONQ_OK && r->floats == NULL)
         rc = make_stepper(r, true, &r->floats, err);
-    if (rc == ONQ_OK && r->learn.aims)
+    if (rc == ONQ_OK)
         rc = oq_stepper_go(r->floats, r->layer, &l->float_input, 1, learn_float, r, err);
-    if (rc == ONQ_OK && r->learn.able)
+    if (rc == ONQ_OK)
         rc = oq_stepper_go(r->stepper, r->layer, &l->input, 1, learn_quantized, r, err);
-    if (rc == ONQ_OK && r->learn.able)
+    if (rc == ONQ_OK)
         rc = oq_learn_end(&r->learn, err);
-    r->job->n_learned += rc == ONQ_OK && r->learn.able;
-    r->job->n_unable += rc == ONQ_OK && !r->learn.able;
+    r->job->n_learned += rc == ONQ_OK;
     oq_learn_release(&r->learn);
-    return rc != ONQ_OK ? oq_error_in(err, rc, "layer '%.*s'", OQ_STR(oq_node_label(l->node))) : rc;
+    return in_layer(l, rc, err);
+}
+
+/* Layers whose inputs are seen in one pass of the float model. */
+typedef struct batch {
+    refiner *r;
+    oq_learn **v;
+    size_t n;
+    oq_str *names; /* of their inputs, each once */
+    size_t n_names;
+} batch;
+
+static onq_code seen_input(void *ctx, size_t index, const oq_datum *d, onq_error *err) {
+    const batch *b = ctx;
+    for (size_t i = 0; i < b->n; i++)
+        if (b->v[i]->like == NULL && oq_str_eq(b->v[i]->layer->float_input, b->names[index]))
+            OQ_TRY(oq_learn_inputs(b->v[i], b->r->sample, d, err));
+    return ONQ_OK;
+}
+
+static void name_input(batch *b, oq_str name) {
+    for (size_t i = 0; i < b->n_names; i++)
+        if (oq_str_eq(b->names[i], name))
+            return;
+    b->names[b->n_names++] = name;
+}
+
+static onq_code learn_batch(batch *b, onq_error *err) {
+    for (size_t i = 0; i < b->n; i++) {
+        OQ_TRY(oq_learn_share(b->v[i], b->v, i, err));
+        name_input(b, b->v[i]->layer->float_input);
+    }
+    const oq_observer observer = {b->names, b->n_names, seen_input, b};
+    OQ_TRY(pass_float(b->r, &observer, false, err));
+    for (size_t i = 0; i < b->n; i++) {
+        OQ_TRY(oq_progress(b->r->job->model->env, "rounding layers", i, b->n, err));
+        OQ_TRY(in_layer(b->v[i]->layer, oq_learn_end(b->v[i], err), err));
+        b->r->job->n_learned++;
+    }
+    return ONQ_OK;
+}
+
+/* As many at once as their inputs have room. */
+static onq_code learn_batches(refiner *r, oq_learn **v, size_t n, onq_error *err) {
+    const uint64_t most = r->job->memory / 2 < INPUT_BYTES ? r->job->memory / 2 : INPUT_BYTES;
+    batch b = {.r = r, .names = OQ_NEW_ARRAY(&r->arena, oq_str, n + 1)};
+    onq_code rc = b.names != NULL ? ONQ_OK : oq_fail_nomem(err);
+    for (size_t from = 0; from < n && rc == ONQ_OK; from += b.n) {
+        uint64_t bytes = 0;
+        b.v = v + from;
+        for (b.n = b.n_names = 0; from + b.n < n; b.n++) {
+            bytes += oq_learn_bytes(b.v[b.n]);
+            if (b.n > 0 && bytes > most)
+                break;
+        }
+        rc = learn_batch(&b, err);
+        for (size_t i = b.n; i-- > 0;)
+            oq_learn_release(b.v[i]);
+    }
+    return rc;
+}
+
+/* All layers that do not aim, whatever the other layers are: see learn.h. */
+static onq_code learn_all(refiner *r, onq_error *err) {
+    const size_t n = r->layers.all.n;
+    oq_learn *all = OQ_NEW_ARRAY(&r->arena, oq_learn, n + 1);
+    oq_learn **wait = OQ_NEW_ARRAY(&r->arena, oq_learn *, n + 1);
+    r->aims = OQ_NEW_ARRAY(&r->arena, bool, n + 1);
+    size_t n_wait = 0;
+    onq_code rc = all != NULL && wait != NULL && r->aims != NULL ? ONQ_OK : oq_fail_nomem(err);
+    for (size_t i = 0; i < n && rc == ONQ_OK; i++) {
+        rc = oq_learn_begin(&all[i], &r->how, &r->layers, &r->layers.all.v[i],
+                            oq_source_count(r->job->source), err);
+        r->aims[i] = all[i].aims;
+        r->job->n_unable += rc == ONQ_OK && !all[i].able;
+        r->job->n_learned += all[i].done;
+        if (all[i].able && !all[i].aims && !all[i].done)
+            wait[n_wait++] = &all[i];
+        else
+            oq_learn_release(&all[i]);
+    }
+    if (rc == ONQ_OK)
+        rc = learn_batches(r, wait, n_wait, err);
+    for (size_t i = 0; i < n && all != NULL; i++)
+        oq_learn_release(&all[i]);
+    return rc;
 }
 
 static onq_code begin_learning(refiner *r, onq_error *err) {
@@ -202,24 +294,40 @@ static onq_code begin_learning(refiner *r, onq_error *err) {
     OQ_TRY(oq_pool_new(env, &r->pool, err));
     oq_linear_open(&r->linear, false);
     r->job->linear = r->linear.name;
-    r->how = (oq_learn_how){
-        .linear = &r->linear, .pool = r->pool, .alloc = &env->alloc, .reduced = r->job->reduced};
+    r->how = (oq_learn_how){.linear = &r->linear,
+                            .pool = r->pool,
+                            .alloc = &env->alloc,
+                            .memory = r->job->learned,
+                            .reduced = r->job->reduced};
+    return learn_all(r, err);
+}
+
+static bool is_stepped_to(const refiner *r, size_t layer) {
+    return (r->job->learn_rounding && r->aims[layer]) ||
+           (r->job->correct_bias && r->layers.all.v[layer].bias.tensor != NULL);
+}
+
+static onq_code refine_layer(refiner *r, onq_error *err) {
+    if (r->stepper == NULL)
+        OQ_TRY(make_stepper(r, false, &r->stepper, err));
+    if (r->job->learn_rounding && r->aims[r->layer])
+        OQ_TRY(learn_layer(r, err));
+    if (r->job->correct_bias && r->layers.all.v[r->layer].bias.tensor != NULL)
+        OQ_TRY(correct_layer(r, err));
     return ONQ_OK;
 }
 
 static onq_code refine_all(refiner *r, onq_error *err) {
     const size_t n = r->layers.all.n;
-    OQ_TRY(make_stepper(r, false, &r->stepper, err));
     if (r->job->learn_rounding)
         OQ_TRY(begin_learning(r, err));
     for (r->layer = 0; r->layer < n; r->layer++) {
         OQ_TRY(oq_progress(r->job->model->env, "refining layers", r->layer, n, err));
-        if (r->job->learn_rounding)
-            OQ_TRY(learn_layer(r, err));
-        if (r->job->correct_bias && r->layers.all.v[r->layer].bias.tensor != NULL)
-            OQ_TRY(correct_layer(r, err));
+        if (is_stepped_to(r, r->layer))
+            OQ_TRY(refine_layer(r, err));
     }
-    r->job->n_samples = oq_stepper_samples(r->stepper);
+    r->job->n_samples = r->stepper != NULL ? oq_stepper_samples(r->stepper)
+                                           : (size_t)oq_source_count(r->job->source);
     return ONQ_OK;
 }
 

@@ -10,7 +10,8 @@
  * once would correct the same error twice.
  *
  * Learned rounding: the weights of each layer become the integers that bring its output nearest to
- * float's, given what the layers before make of the samples (learn.h). Scales stay.
+ * float's, for the inputs that float has, or given what the layers before make of the samples
+ * (learn.h). Scales stay.
  *
  * Means of the float model come from one run over the samples, or from memory of such runs; those of the quantized model from
  * stepping through it (stepper.h).
@@ -36,6 +37,8 @@ typedef struct oq_refine_job {
     /* Of `flt`, whatever is quantized: read, and filled; or NULL. */
     oq_mean_memory *means;
     const uint64_t *numbers; /* of the source's samples, in memory; NULL: from 0 */
+    struct oq_learn_memory *learned; /* of other models of the same float model and samples; or
+                                      * NULL (learn.h) */
     /* out */
     size_t n_layers;    /* whose bias was corrected */
     size_t n_learned;   /* whose weights were rounded anew */

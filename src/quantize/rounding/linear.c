@@ -57,7 +57,7 @@ void oq_linear_open(oq_linear *l, bool plain) {
         void *lib = oq_os_library_for_good(*name);
         if (lib == NULL)
             continue;
-        if (find(lib, "dpotrf_", &o.potrf) && find(lib, "dpotri_", &o.potri) &&
+        if (find(lib, "dpotrf_", &o.potrf) && find(lib, "dtrtri_", &o.trtri) &&
             find(lib, "dpotrs_", &o.potrs) && find(lib, "dgemm_", &o.dgemm) &&
             find(lib, "sgemm_", &o.sgemm)) {
             use_one_thread(&o, lib);
@@ -90,9 +90,9 @@ static bool plain_cholesky(double *a, size_t n) {
     return true;
 }
 
-/* U becomes its own inverse V, then the upper triangle of V V^T. */
+/* U becomes its own inverse. */
 static void plain_invert(double *u, size_t n) {
-    for (size_t j = n; j-- > 0;) { /* row j of V, from the rows below it */
+    for (size_t j = n; j-- > 0;) { /* row j, from the rows below it */
         double *row = u + j * n;
         const double d = 1 / row[j];
         for (size_t k = n; k-- > j + 1;) {
@@ -104,13 +104,6 @@ static void plain_invert(double *u, size_t n) {
         }
         row[j] = d;
     }
-    for (size_t i = 0; i < n; i++)
-        for (size_t j = i; j < n; j++) {
-            double sum = 0;
-            for (size_t k = j; k < n; k++)
-                sum += u[i * n + k] * u[j * n + k];
-            u[i * n + j] = sum;
-        }
 }
 
 static void plain_solve(const double *u, size_t n, double *b) {
@@ -140,15 +133,35 @@ bool oq_linear_cholesky(const oq_linear *l, double *a, size_t n) {
     return info == 0;
 }
 
-bool oq_linear_invert(const oq_linear *l, double *u, size_t n) {
-    if (l->potri == NULL) {
+static bool invert(const oq_linear *l, double *u, size_t n) {
+    if (l->trtri == NULL) {
         plain_invert(u, n);
         return true;
     }
     const int side = (int)n;
     int info = 0;
-    l->potri("L", &side, u, &side, &info, 1);
+    l->trtri("L", "N", &side, u, &side, &info, 1, 1);
     return info == 0;
+}
+
+/* The upper triangle, mirrored at the diagonal from its lower left to its upper right. */
+static void mirror(double *a, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        for (size_t j = i; i + j + 1 < n; j++) {
+            double *x = a + i * n + j, *y = a + (n - 1 - j) * n + (n - 1 - i), was = *x;
+            *x = *y;
+            *y = was;
+        }
+}
+
+/* With J, which turns the order of rows around: J a J = C^T C, so the inverse of a is U^T U with
+ * U = J C^-T J. That is half of the work of inverting a, and then finding the factor. */
+bool oq_linear_inverse_factor(const oq_linear *l, double *a, size_t n) {
+    mirror(a, n);
+    if (!oq_linear_cholesky(l, a, n) || !invert(l, a, n))
+        return false;
+    mirror(a, n);
+    return true;
 }
 
 void oq_linear_solve(const oq_linear *l, const double *u, size_t n, double *b, size_t m) {

@@ -18,7 +18,8 @@
 typedef struct oq_linear {
     const char *name; /* of the library; NULL: plain loops */
     void (*potrf)(const char *, const int *, double *, const int *, int *, size_t);
-    void (*potri)(const char *, const int *, double *, const int *, int *, size_t);
+    void (*trtri)(const char *, const char *, const int *, double *, const int *, int *, size_t,
+                  size_t);
     void (*potrs)(const char *, const int *, const int *, const double *, const int *, double *,
                   const int *, int *, size_t);
     void (*dgemm)(const char *, const char *, const int *, const int *, const int *, const double *,
@@ -41,8 +42,9 @@ void oq_linear_close(oq_linear *l);
 /* a = U^T U: its upper triangle becomes U. False when `a` is not positive definite; it is spoilt
  * then. */
 bool oq_linear_cholesky(const oq_linear *l, double *a, size_t n);
-/* From U the upper triangle of the inverse of U^T U. */
-bool oq_linear_invert(const oq_linear *l, double *u, size_t n);
+/* The upper triangle of `a` becomes the U whose U^T U is the inverse of a. False when `a` is not
+ * positive definite; it is spoilt then. */
+bool oq_linear_inverse_factor(const oq_linear *l, double *a, size_t n);
 /* Solves U^T U x = b for the m rows of b in place: row i of b is one right-hand side. */
 void oq_linear_solve(const oq_linear *l, const double *u, size_t n, double *b, size_t m);
 /* c[m x n] -= a^T b with a[k x m] and b[k x n]; ld: numbers from one row to the next. */

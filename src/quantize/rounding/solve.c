@@ -390,11 +390,9 @@ static onq_code invert(oq_round_factor *f, const oq_hessian *h, const onq_env *e
     double damp = f->damp;
     for (int i = 0; i<DAMP_TRIES; i++, damp = damp> 0 ? damp * 10 : MIN_DAMP * f->mean) {
         fill_damped(f, h, damp);
-        bool ok = oq_linear_cholesky(h->linear, f->u, h->k);
-        OQ_TRY(oq_progress(env, "inverting", 1, 3, err));
-        ok = ok && oq_linear_invert(h->linear, f->u, h->k);
-        OQ_TRY(oq_progress(env, "inverting", 2, 3, err));
-        if (ok && oq_linear_cholesky(h->linear, f->u, h->k))
+        const bool ok = oq_linear_inverse_factor(h->linear, f->u, h->k);
+        OQ_TRY(oq_progress(env, "inverting", 1, 2, err));
+        if (ok)
             return ONQ_OK;
     }
     return oq_fail(err, ONQ_E_INVALID, "the products of a layer's inputs cannot be inverted");

@@ -11,6 +11,7 @@
 #include "onnx/codec/schema.h"
 #include "onnx/tensor.h"
 #include "quantize/refine/layers.h"
+#include "quantize/refine/learn.h"
 #include "testing.h"
 
 #include <math.h>
@@ -258,6 +259,102 @@ static void weights_are_learned(void **state) {
     }
 }
 
+/* The same products with a scale for each output. */
+static void build_channels(bm *b, float scale) {
+    const float scales[4] = {scale, 0.4f, 0.6f, 0.5f};
+    const int8_t zeros[4] = {0};
+    bm_input(b, "x", OQ_FLOAT, "4,4");
+    bm_raw(b, "w_quantized", OQ_INT8, "4,3", coarse, 12);
+    bm_raw(b, "w2_quantized", OQ_INT8, "3,4", coarse, 12);
+    bm_f32(b, "scale", "3", scales);
+    bm_raw(b, "zero", OQ_INT8, "3", zeros, 3);
+    bm_f32(b, "scale2", "4", scales);
+    bm_raw(b, "zero2", OQ_INT8, "4", zeros, 4);
+    bm_node(b, "DequantizeLinear", "wd", "w_quantized scale zero", "w_dq", "");
+    bm_node(b, "DequantizeLinear", "w2d", "w2_quantized scale2 zero2", "w2_dq", "");
+    bm_node(b, "MatMul", "first", "x w_dq", "s", "");
+    bm_node(b, "Relu", "relu", "s", "r", "");
+    bm_node(b, "MatMul", "second", "r w2_dq", "y", "");
+    bm_output(b, "y", OQ_FLOAT, "4,4");
+}
+
+static onq_code learn_channels(const onq_allocator *a, float scale, oq_learn_memory *memory,
+                               int8_t *out, long *runs, onq_error *err) {
+    fixture f = {0};
+    oq_span bytes = {0};
+    bm_begin(&f.flt, a, 13);
+    bm_begin(&f.made, a, 13);
+    onq_code rc = f.flt.failed || f.made.failed ? oq_fail_nomem(err) : ONQ_OK;
+    if (rc == ONQ_OK) {
+        build_float(&f.flt, false);
+        build_channels(&f.made, scale);
+        rc = f.flt.failed || f.made.failed ? oq_fail_nomem(err) : ONQ_OK;
+    }
+    const oq_source_options so = {.spec = "random:6:1", .model = f.made.m};
+    if (rc == ONQ_OK)
+        fake_engine_init(&f.engine, f.made.env);
+    if (rc == ONQ_OK)
+        rc = oq_source_open(f.made.env, &so, &f.source, err);
+    f.job = (oq_refine_job){.model = f.made.m,
+                            .engine = &f.engine.base,
+                            .source = f.source,
+                            .memory = 1 << 20,
+                            .learn_rounding = true,
+                            .learned = memory};
+    if (rc == ONQ_OK) {
+        f.job.flt = f.flt.m->proto;
+        rc = oq_refine(&f.job, err);
+    }
+    if (rc == ONQ_OK) {
+        oq_tensor *w = oq_graph_find_init(f.made.m->proto->graph, OQ_S("w_quantized"));
+        assert_int_equal(f.job.n_learned, 2);
+        rc = oq_model_data(f.made.m, w, &bytes, err);
+    }
+    if (rc == ONQ_OK)
+        memcpy(out, bytes.p, 12);
+    if (a != NULL && rc == ONQ_OK)
+        flaky_give(a, out, 12);
+    *runs = f.engine.n_runs;
+    close_fixture(&f);
+    return rc;
+}
+
+/* With a scale for each output a layer is rounded for float's inputs: the model that is quantized
+ * is not run, and another one with the same grid has the same integers without any run. */
+static void integers_are_remembered(void **state) {
+    (void)state;
+    onq_error err = ONQ_ERROR_INIT;
+    oq_learn_memory memory;
+    int8_t alone[12], first[12], second[12], other[12];
+    long runs = 0;
+    oq_learn_memory_init(&memory, oq_alloc_default());
+    assert_ok(learn_channels(NULL, 0.3f, NULL, alone, &runs, &err), err);
+    assert_int_equal(runs, 6);
+    assert_ok(learn_channels(NULL, 0.3f, &memory, first, &runs, &err), err);
+    assert_int_equal(runs, 6);
+    assert_ok(learn_channels(NULL, 0.3f, &memory, second, &runs, &err), err);
+    assert_int_equal(runs, 0);
+    assert_memory_equal(first, alone, 12);
+    assert_memory_equal(second, alone, 12);
+    assert_ok(learn_channels(NULL, 0.2f, &memory, other, &runs, &err), err);
+    assert_int_equal(runs, 6);
+    assert_memory_not_equal(other, alone, 12);
+    oq_learn_memory_release(&memory);
+}
+
+static onq_code channels_body(const onq_allocator *a, void *ctx, onq_error *err) {
+    oq_learn_memory memory;
+    int8_t out[12];
+    long runs = 0;
+    (void)ctx;
+    oq_learn_memory_init(&memory, a);
+    onq_code rc = learn_channels(a, 0.3f, &memory, out, &runs, err);
+    if (rc == ONQ_OK)
+        rc = learn_channels(a, 0.3f, &memory, out, &runs, err);
+    oq_learn_memory_release(&memory);
+    return rc;
+}
+
 /* A weight that two nodes read cannot suit both. */
 static void shared_weights_stay(void **state) {
     (void)state;
@@ -321,6 +418,7 @@ static void every_allocation_fails(void **state) {
     int learning = 1;
     assert_true(flaky_sweep(sweep_body, NULL) > 20);
     assert_true(flaky_sweep(sweep_body, &learning) > 20);
+    assert_true(flaky_sweep(channels_body, NULL) > 20);
 }
 
 /* ---- where a bias goes ---- */
@@ -443,6 +541,7 @@ int main(void) {
                                        cmocka_unit_test(float_is_seen_once),
                                        cmocka_unit_test(memory_is_about_what_was_seen),
                                        cmocka_unit_test(weights_are_learned),
+                                       cmocka_unit_test(integers_are_remembered),
                                        cmocka_unit_test(shared_weights_stay),
                                        cmocka_unit_test(little_memory),
                                        cmocka_unit_test(failed_run),

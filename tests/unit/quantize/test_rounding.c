@@ -81,15 +81,19 @@ static void check_linear(bool plain) {
                 sum += a[i * SIDE + j] * x[r * SIDE + j];
             assert_true(fabs(sum - b[r * SIDE + i]) < 1e-12);
         }
-    assert_true(oq_linear_invert(&l, u, SIDE));
+    memcpy(u, a, sizeof u);
+    assert_true(oq_linear_inverse_factor(&l, u, SIDE));
     for (size_t i = 0; i < SIDE; i++)
         for (size_t j = 0; j < SIDE; j++) {
             double sum = 0;
             for (size_t k = 0; k < SIDE; k++)
-                sum += a[i * SIDE + k] * (k < j ? u[k * SIDE + j] : u[j * SIDE + k]);
+                for (size_t m = 0; m <= k && m <= j; m++)
+                    sum += a[i * SIDE + k] * u[m * SIDE + k] * u[m * SIDE + j];
             assert_true(fabs(sum - (i == j ? 1 : 0)) < 1e-12);
         }
     a[0] = -1;
+    memcpy(u, a, sizeof u);
+    assert_false(oq_linear_inverse_factor(&l, u, SIDE));
     assert_false(oq_linear_cholesky(&l, a, SIDE));
     oq_linear_close(&l);
 }
@@ -494,10 +498,10 @@ static int stop_at(void *ctx, const char *what, uint64_t done, uint64_t total) {
     return --*(int *)ctx == 0;
 }
 
-/* Whoever waits can end it: while the inverse is made, and between columns. */
+/* Whoever waits can end it: when the inverse is made, and between columns. */
 static void stopped(void **state) {
     (void)state;
-    for (int at = 1; at <= 3; at++) {
+    for (int at = 1; at <= 2; at++) {
         fixture *f = begin(1, false);
         int left = at;
         onq_error err = ONQ_ERROR_INIT;

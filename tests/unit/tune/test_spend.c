@@ -40,19 +40,19 @@ static void learns(void **state) {
     const double guessed = oq_spending_next(&s, &rounding, 20);
     assert_true(oq_spending_next(&s, &plain, 20) < oq_spending_next(&s, &bias, 20));
     assert_true(oq_spending_next(&s, &bias, 20) < guessed);
-    oq_spending_add(&s, &bias, 20, 7);
+    oq_spending_add(&s, &bias, 1, 20, 7);
     assert_float_equal(oq_spending_next(&s, &bias, 20), 7, 1e-9);
     assert_float_equal(oq_spending_next(&s, &bias, 40), 14, 1e-9);
     assert_float_equal(oq_spending_next(&s, &rounding, 20), guessed, 1e-9);
     /* The next is like the last one, the answer like the dearest: nothing serves it. */
-    oq_spending_add(&s, &bias, 20, 1);
+    oq_spending_add(&s, &bias, 1, 20, 1);
     assert_float_equal(oq_spending_next(&s, &bias, 20), 1, 1e-9);
-    oq_spending_add(&s, &plain, 20, 2);
-    assert_float_equal(oq_spending_answer(&s, &plain, 0, 0), 4, 1e-9);
-    assert_float_equal(oq_spending_answer(&s, &bias, 0, 0), 14 + 4, 1e-9);
+    oq_spending_add(&s, &plain, 1, 20, 2);
+    assert_float_equal(oq_spending_answer(&s, &plain, 1), 4, 1e-9);
+    assert_float_equal(oq_spending_answer(&s, &bias, 1), 14 + 4, 1e-9);
     /* One that has taken more than any before it will take as much again. */
-    assert_float_equal(oq_spending_answer(&s, &bias, 30, 20), 60 + 4, 1e-9);
-    assert_float_equal(oq_spending_answer(&s, &bias, 3, 20), 14 + 4, 1e-9);
+    assert_float_equal(oq_spending_after(&s, &bias, 1, 20, 30), 60 + 4, 1e-9);
+    assert_float_equal(oq_spending_after(&s, &bias, 1, 20, 3), 14 + 4, 1e-9);
     bm_end(&b);
 }
 
@@ -65,12 +65,37 @@ static void sessions(void **state) {
     const oq_recipe plain = recipe(&b, "static", NULL, NULL);
     oq_spending_begin(&s, 30, 4, 40);
     assert_true(oq_spending_next(&s, &plain, 20) < 2 * oq_spending_next(&s, &plain, 10));
-    oq_spending_add(&s, &plain, 20, 3);
+    oq_spending_add(&s, &plain, 1, 20, 3);
     assert_float_equal(oq_spending_next(&s, &plain, 20), 3, 1e-9);
     assert_float_equal(oq_spending_next(&s, &plain, 40), 5, 1e-9);
-    assert_float_equal(oq_spending_answer(&s, &plain, 0, 0), 5, 1e-9);
-    oq_spending_add(&s, &plain, 20, 1);
-    assert_float_equal(oq_spending_next(&s, &plain, 40), 1 + 1, 1e-9);
+    assert_float_equal(oq_spending_answer(&s, &plain, 1), 5, 1e-9);
+    oq_spending_add(&s, &plain, 1, 20, 1);
+    assert_float_equal(oq_spending_next(&s, &plain, 40), 0.5 + 1, 1e-9);
+    bm_end(&b);
+}
+
+/* Two makings have what goes with no sample twice, and the answer once; half of rounding goes with the
+ * weights. So an answer of rounding costs less than both folds did, and confirming it about as much. */
+static void folds_and_answer(void **state) {
+    bm b;
+    oq_spending s = {.fixed = 1};
+    (void)state;
+    bm_begin(&b, NULL, 13);
+    const oq_recipe plain = recipe(&b, "static", NULL, NULL);
+    const oq_recipe rounding = recipe(&b, "static", "learned_rounding", NULL);
+    oq_spending_begin(&s, 30, 4, 40);
+    oq_spending_add(&s, &plain, 2, 40, 6);
+    assert_float_equal(oq_spending_next(&s, &plain, 20), 3, 1e-9);
+    assert_float_equal(oq_spending_answer(&s, &plain, 1), 1 + 4, 1e-9);
+    assert_float_equal(oq_spending_answer(&s, &plain, 2), 6, 1e-9);
+    oq_spending_add(&s, &rounding, 2, 40, 20);
+    assert_float_equal(oq_spending_next(&s, &rounding, 20), 10, 1e-9);
+    assert_float_equal(oq_spending_answer(&s, &rounding, 1), 5 + 10 + 5, 1e-9);
+    assert_float_equal(oq_spending_answer(&s, &rounding, 2), 20 + 6, 1e-9);
+    /* Those that the next one need not round again: the answer must. */
+    oq_spending_add(&s, &rounding, 2, 40, 2);
+    assert_float_equal(oq_spending_next(&s, &rounding, 20), 1, 1e-9);
+    assert_float_equal(oq_spending_answer(&s, &rounding, 1), 5 + 10 + 5, 1e-9);
     bm_end(&b);
 }
 
@@ -85,11 +110,11 @@ static void without_samples(void **state) {
     const oq_recipe plain = recipe(&b, "static", NULL, NULL);
     oq_recipe half = recipe(&b, "preprocess", "float16", NULL);
     oq_spending_begin(&s, 30, 4, 40);
-    oq_spending_add(&s, &dynamic, 20, 3);
+    oq_spending_add(&s, &dynamic, 1, 20, 3);
     assert_float_equal(oq_spending_next(&s, &dynamic, 40), 3, 1e-9);
-    assert_true(oq_spending_answer(&s, &dynamic, 0, 0) == 0);
+    assert_true(oq_spending_answer(&s, &dynamic, 1) == 0);
     half.after = &plain;
-    assert_true(oq_spending_answer(&s, &half, 0, 0) == oq_spending_answer(&s, &plain, 0, 0));
+    assert_true(oq_spending_answer(&s, &half, 1) == oq_spending_answer(&s, &plain, 1));
     bm_end(&b);
 }
 
@@ -98,6 +123,7 @@ int main(void) {
         cmocka_unit_test(limits),
         cmocka_unit_test(learns),
         cmocka_unit_test(sessions),
+        cmocka_unit_test(folds_and_answer),
         cmocka_unit_test(without_samples),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

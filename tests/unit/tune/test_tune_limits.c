@@ -153,6 +153,27 @@ static void what_costs_too_much(void **state) {
     tune_rig_end(&r);
 }
 
+static size_t count_rounded(const tune_rig *r) {
+    size_t n = 0;
+    for (size_t i = 0; i < r->t.all.n; i++)
+        n += oq_recipe_get(&r->t.all.v[i]->recipe, "learned_rounding") != NULL &&
+             oq_recipe_get(&r->t.all.v[i]->recipe, "node_methods") != NULL;
+    return n;
+}
+
+/* Points with double activations are rounded though none of their kind was before. */
+static void points_are_rounded(void **state) {
+    tune_rig r;
+    tune_rig_begin(&r, *state, false);
+    r.t.prefer = OQ_PREFER_SPEED;
+    r.slow = "pays";
+    r.doubled = 0.004;
+    tune_rig_want(&r, 22);
+    tune_rig_search(&r);
+    assert_true(count_rounded(&r) > 0);
+    tune_rig_end(&r);
+}
+
 /* The one that is fastest cannot be measured again for what is left: it is not taken on trust. */
 static void no_effort_to_confirm(void **state) {
     tune_rig r;
@@ -281,7 +302,7 @@ int main(void) {
         TEST(filling_ends),         TEST(an_effort_is_kept), TEST(what_costs_too_much),
         TEST(no_effort_to_confirm), TEST(time_ends),         TEST(time_ends_every_stage),
         TEST(a_limit_is_kept),      TEST(timing_is_counted), TEST(a_faster_set_than_what_pays),
-        TEST(goes_on_from_a_file),
+        TEST(goes_on_from_a_file),  TEST(points_are_rounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
