@@ -241,8 +241,8 @@ static onq_code score_folds(scorer *x, const oq_recipe *r, const oq_division *d,
     }
     /* What failed says nothing of others, unless it has cost more than they were to. */
     if (cost.n > 0 &&
-        (rc == ONQ_OK || cost.seconds > (double)cost.times * oq_spending_next(&t->spending, r,
-                                                                             cost.n / cost.times)))
+        (rc == ONQ_OK || cost.seconds > (double)cost.times *
+                                            oq_spending_next(&t->spending, r, cost.n / cost.times)))
         oq_spending_add(&t->spending, r, cost.times, cost.n, cost.seconds);
     return rc;
 }
@@ -410,8 +410,8 @@ static onq_code clock_float(oq_tune *t, onq_error *err) {
 /* The targets that ended the scoring of a candidate early: with others more samples may judge it. */
 static void add_targets(const oq_tune *t, oq_buf *b) {
     for (size_t i = 0; i < t->targets.n; i++)
-        oq_buf_addf(b, "%s%s=%.17g", i > 0 ? ", " : "",
-                    oq_metric_of(t->targets.v[i].metric)->name, t->targets.v[i].value);
+        oq_buf_addf(b, "%s%s=%.17g", i > 0 ? ", " : "", oq_metric_of(t->targets.v[i].metric)->name,
+                    t->targets.v[i].value);
     oq_buf_adds(b, " missed: ");
 }
 

@@ -97,8 +97,8 @@ bool oq_tune_overspends(const oq_tune *t) {
     if (t->spending.limit <= 0 || t->making == NULL)
         return false;
     const double so_far = oq_tune_spent(t) - t->making_began;
-    const double answer = oq_spending_after(&t->spending, t->making, t->folds->n,
-                                            calibrating(t->folds), so_far);
+    const double answer =
+        oq_spending_after(&t->spending, t->making, t->folds->n, calibrating(t->folds), so_far);
     return oq_tune_spent(t) + fmax(reserve(t), answer) > t->spending.limit;
 }
 

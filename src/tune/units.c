@@ -13,12 +13,12 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define PROBE_LIMIT    "6" /* samples that calibrate for it, some of them held out */
-#define PROBE_SAMPLES  2   /* for the noise of one unit */
-#define MUCH           0.2 /* of the work that pays: worth a method of its own */
-#define GUESSES        3   /* points that the prediction chooses; then what is left is halved */
-#define ROUNDING_DB    3   /* that rounding gains where nothing was rounded yet */
-#define MAX_POINTS     6   /* of the curve that are made */
+#define PROBE_LIMIT   "6" /* samples that calibrate for it, some of them held out */
+#define PROBE_SAMPLES 2   /* for the noise of one unit */
+#define MUCH          0.2 /* of the work that pays: worth a method of its own */
+#define GUESSES       3   /* points that the prediction chooses; then what is left is halved */
+#define ROUNDING_DB   3   /* that rounding gains where nothing was rounded yet */
+#define MAX_POINTS    6   /* of the curve that are made */
 /* Units whose part of the noise is below this are good enough as they are. */
 #define MIN_NOISE 0.01
 /* Of float's time: the least gain of a unit that pays, however badly it was timed. */
@@ -40,7 +40,7 @@ typedef struct oq_unit_stage {
     bool whole; /* all products are integers in the base, not only those that gain alone */
     const oq_candidate *from;
     bool rounds; /* points with double activations have learned rounding too */
-    size_t end; /* the first point that is slower than what reaches the targets already */
+    size_t end;  /* the first point that is slower than what reaches the targets already */
     double probe[OQ_METHODS]; /* seconds of the processor that measuring one unit took at most */
 } stage;
 
@@ -565,10 +565,9 @@ static onq_code affords_rounding(const stage *s, bool *may, onq_error *err) {
     oq_recipe r;
     OQ_TRY(oq_recipe_copy(&s->base, t->arena, &r, err));
     OQ_TRY(oq_recipe_add(&r, t->arena, "learned_rounding", NULL, err));
-    const double folds = (double)t->folds->n *
-                         oq_spending_next(&t->spending, &r, t->folds->folds[0].n_calibrate);
-    *may = oq_tune_affords_seconds(
-        t, folds + 2 * scored + oq_spending_answer(&t->spending, &r, 1));
+    const double folds =
+        (double)t->folds->n * oq_spending_next(&t->spending, &r, t->folds->folds[0].n_calibrate);
+    *may = oq_tune_affords_seconds(t, folds + 2 * scored + oq_spending_answer(&t->spending, &r, 1));
     return *may ? ONQ_OK : oq_tune_leave_out(s->t, "learned rounding of units", err);
 }
 
