@@ -77,7 +77,7 @@ oq_ratio oq_ratio_of(const oq_loss *v, size_t n) {
 double oq_ratio_bound(const oq_ratio *r) {
     if (r->n < 2 || isnan(r->value))
         return INFINITY;
-    return r->value + oq_student(r->n - 1) * r->error;
+    return fmax(r->value, 0) + oq_student(r->n - 1) * r->error;
 }
 
 /* ---- answers that change ---- */

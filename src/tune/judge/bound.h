@@ -23,7 +23,8 @@ typedef struct oq_ratio {
 } oq_ratio;
 
 oq_ratio oq_ratio_of(const oq_loss *v, size_t n);
-/* Not more than this with 95 % certainty. */
+/* Not more than this with 95 % certainty. Who loses less than nothing, as a candidate does by chance,
+ * is promised no gain. */
 double oq_ratio_bound(const oq_ratio *r);
 /* The value of Student's t with so many degrees of freedom that 95 % lie below. */
 double oq_student(size_t freedom);

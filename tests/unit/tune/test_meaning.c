@@ -350,6 +350,10 @@ static void ratios(void **state) {
         v[i].lost = i % 2 == 0 ? 1 : 3;
     const oq_ratio apart = oq_ratio_of(v, 16);
     assert_float_equal(apart.error, 0.1, 1e-12); /* of two folds with 0.1 and 0.3 */
+    for (size_t i = 0; i < 16; i++)
+        v[i] = (oq_loss){.lost = i % 4 == 0 ? 1 : -1, .of = 10, .fold = (unsigned)(i % 2)};
+    const oq_ratio gain = oq_ratio_of(v, 16);
+    assert_true(gain.value < 0 && oq_ratio_bound(&gain) > gain.error);
     const oq_ratio one = oq_ratio_of(v, 1);
     assert_true(isinf(oq_ratio_bound(&one)));
     v[3].lost = INFINITY;
