@@ -21,7 +21,7 @@ typedef struct oq_recipe {
     bool prepares;       /* preprocessing that leaves the model float */
     OQ_VEC(oq_recipe_option) options;
     bool drops_shapes; /* --drop_shapes: what it writes says no shapes inside the graph */
-    uint32_t methods;              /* those in the option node_methods: bit m is oq_method m */
+    uint32_t methods;  /* those in the option node_methods: bit m is oq_method m */
     const struct oq_recipe *after; /* whose model it reads; NULL: the one that was given */
 } oq_recipe;
 

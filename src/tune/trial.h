@@ -42,13 +42,13 @@ typedef struct oq_trials {
     double latest;     /* when it ends with less than OQ_TRIALS_MIN as well */
     uint64_t left_out; /* samples that did not fit, or for which there was no time */
     const oq_meaning *meaning;
-    oq_margins margins; /* of the output that holds classes */
+    oq_margins margins;      /* of the output that holds classes */
     oq_margins text_margins; /* of the events of its texts, if it is read as texts (text.h) */
     uint64_t n_texts;
-    double signal;      /* mean square of that output, or of the first, before its link; NaN: it is
+    double signal;  /* mean square of that output, or of the first, before its link; NaN: it is
                          * not float */
-    double seconds;     /* that float took for all */
-    double cpu;         /* seconds of the processor that reading and running them took */
+    double seconds; /* that float took for all */
+    double cpu;     /* seconds of the processor that reading and running them took */
     oq_decoding decoding;
 } oq_trials;
 

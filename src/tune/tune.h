@@ -57,12 +57,12 @@ typedef struct oq_tune {
     double effort;      /* the most that it may cost, in runs of float over the samples; 0: any */
     bool takes_nearest; /* what does not reach the targets may be taken, too */
     bool allow_static, allow_dynamic, allow_qoperator, allow_float16, allow_nbits;
-    size_t max_float_units; /* SIZE_MAX: any number */
-    bool inner;             /* the bodies of If, Loop or Scan have products */
+    size_t max_float_units;    /* SIZE_MAX: any number */
+    bool inner;                /* the bodies of If, Loop or Scan have products */
     bool has_lstm, inner_lstm; /* somewhere; in such a body */
-    bool language;          /* a language model: weights alone come first */
-    oq_model *model;        /* as it was given */
-    const char *float_path; /* its file */
+    bool language;             /* a language model: weights alone come first */
+    oq_model *model;           /* as it was given */
+    const char *float_path;    /* its file */
     uint64_t float_size;
     const oq_recipe_option *samples; /* options that say which samples calibrate */
     size_t n_samples;

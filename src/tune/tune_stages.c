@@ -82,9 +82,8 @@ static oq_candidate *with_floats(const oq_tune *t, const oq_candidate *set) {
         oq_candidate *c = t->all.v[i];
         const double gain = c->score.objective - set->score.objective;
         if (is_static(c) && oq_recipe_get(&c->recipe, POINTWISE) != NULL &&
-            oq_recipe_adds(&set->recipe, &c->recipe, POINTWISE) &&
-            !oq_score_is_wrong(&c->score) && gain > 0 &&
-            c->ms < fmin(FAR_SLOWER, IN_FLOAT + TIME_A_DB * gain) * set->ms)
+            oq_recipe_adds(&set->recipe, &c->recipe, POINTWISE) && !oq_score_is_wrong(&c->score) &&
+            gain > 0 && c->ms < fmin(FAR_SLOWER, IN_FLOAT + TIME_A_DB * gain) * set->ms)
             return c;
     }
     return NULL;

@@ -33,11 +33,12 @@ typedef struct tune_rig {
     size_t stop_after; /* calls, then time is over; 0: never */
     double fold_noise; /* of a model that the second division calibrates, times that of others */
     size_t n_again;    /* models that it calibrated */
-    double doubled; /* the noise of a unit with double activations; 0: that of any */
+    double doubled;    /* the noise of a unit with double activations; 0: that of any */
     const char *slow;  /* recipes with this in their text take longer than float */
     const char *later; /* recipes with this in their text take later_ms longer */
     double later_ms;
-    double shapes_ms; /* that the shapes of a model cost which has a normalization; 0: it has none */
+    double
+        shapes_ms; /* that the shapes of a model cost which has a normalization; 0: it has none */
     const char *idle;            /* an option that changes nothing here */
     double calibrating, running; /* seconds that a sample takes; 0: time does not pass */
     double passed;

@@ -22,7 +22,7 @@
 #define UNEVEN  1.05 /* factors differ by this: one for all is a wrong scale */
 #define SHARE   4    /* one in so many channels at least: fewer are wrong scales of channels */
 #define TURNS   4
-#define PROOF   2    /* values for each factor: as many factors as values explain anything */
+#define PROOF   2 /* values for each factor: as many factors as values explain anything */
 
 typedef struct matrix {
     const float *x, *y;             /* float, dequantized */

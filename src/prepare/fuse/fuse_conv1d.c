@@ -79,8 +79,8 @@ static bool find_window(oq_fuse *f, oq_node *n, window *v) {
         return false;
     v->length = t > 0 && t < INT32_MAX ? t + v->begin + v->end : -1;
     const int64_t block = oq_gcd(v->kernel, v->stride);
-    const bool blocks = v->length < 0 ? v->kernel - v->kernel / block > BLOCK_NODES
-                                      : v->length >= v->kernel;
+    const bool blocks =
+        v->length < 0 ? v->kernel - v->kernel / block > BLOCK_NODES : v->length >= v->kernel;
     if (v->dilation == 1 && v->rank == 3 && blocks)
         v->block = block;
     return v->kernel / v->block <= MAX_SLICES && v->w->data_type.v == OQ_FLOAT;

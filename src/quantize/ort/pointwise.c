@@ -57,8 +57,8 @@ static bool has_8_bits(int64_t type) {
 static onq_code fits(const pointwise *p, const oq_node *dq, size_t channels, bool *out,
                      onq_error *err) {
     uint64_t n = 0;
-    const bool whole = oq_node_is_dequantize(dq) && dq->input.n == 3 &&
-                       oq_attr_int(dq, "block_size", 0) == 0;
+    const bool whole =
+        oq_node_is_dequantize(dq) && dq->input.n == 3 && oq_attr_int(dq, "block_size", 0) == 0;
     const oq_tensor *scale = whole ? oq_index_init(&p->ix, dq->input.v[1]) : NULL;
     const oq_tensor *zero = whole ? oq_index_init(&p->ix, dq->input.v[2]) : NULL;
     *out = false;

@@ -58,7 +58,7 @@ typedef struct oq_learn {
     oq_arena arena; /* of this layer */
     oq_learned grid;
     oq_rows rows;
-    oq_hessian *hessians; /* by group */
+    oq_hessian *hessians;     /* by group */
     oq_round_factor *factors; /* of those that were made */
     size_t n_hessians;
     uint64_t per_sample; /* rows taken of one sample, at most */

@@ -36,7 +36,7 @@ typedef struct oq_refine_job {
     bool compare;    /* say what was gained: the samples run twice more */
     /* Of `flt`, whatever is quantized: read, and filled; or NULL. */
     oq_mean_memory *means;
-    const uint64_t *numbers; /* of the source's samples, in memory; NULL: from 0 */
+    const uint64_t *numbers;         /* of the source's samples, in memory; NULL: from 0 */
     struct oq_learn_memory *learned; /* of other models of the same float model and samples; or
                                       * NULL (learn.h) */
     /* out */

@@ -347,9 +347,9 @@ static void nearest(void **state) {
  * them is taken, or a better one. */
 static void cheaper(void **state) {
     static const row rows[] = {
-        {NULL, 10, 100, INFINITY, 40, 0, 0},     {"static", 8, 99.2, 32, 10, 0, 0},
-        {"static", 4.6, 96.4, 22, 10, 0, 0},     {"static", 4.8, 98.4, 27.5, 10, 0, 0},
-        {"static", 4.7, 98.1, 27.2, 10, 0, 0},   {"static", 7, 98.9, 31, 10, 0, 0},
+        {NULL, 10, 100, INFINITY, 40, 0, 0},   {"static", 8, 99.2, 32, 10, 0, 0},
+        {"static", 4.6, 96.4, 22, 10, 0, 0},   {"static", 4.8, 98.4, 27.5, 10, 0, 0},
+        {"static", 4.7, 98.1, 27.2, 10, 0, 0}, {"static", 7, 98.9, 31, 10, 0, 0},
         {"static", 3, 0, -INFINITY, 10, 0, 0},
     };
     double value = 0;
@@ -714,17 +714,28 @@ static void promises(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(promises),
-        cmocka_unit_test(scores),         cmocka_unit_test(worst_output),
-        cmocka_unit_test(before_softmax), cmocka_unit_test(choices),
-        cmocka_unit_test(nearest),        cmocka_unit_test(noise_decides_nothing),
-        cmocka_unit_test(simpler_first),  cmocka_unit_test(allowed_noise),
-        cmocka_unit_test(stays_float),    cmocka_unit_test(masks),
-        cmocka_unit_test(curve),          cmocka_unit_test(heavy_tails),
-        cmocka_unit_test(few_rows),       cmocka_unit_test(sequences),
-        cmocka_unit_test(targets),        cmocka_unit_test(commands),
-        cmocka_unit_test(lost),           cmocka_unit_test(neighbours),
-        cmocka_unit_test(missed),         cmocka_unit_test(decoders),
-        cmocka_unit_test(lack),           cmocka_unit_test(one_close_call),
+        cmocka_unit_test(scores),
+        cmocka_unit_test(worst_output),
+        cmocka_unit_test(before_softmax),
+        cmocka_unit_test(choices),
+        cmocka_unit_test(nearest),
+        cmocka_unit_test(noise_decides_nothing),
+        cmocka_unit_test(simpler_first),
+        cmocka_unit_test(allowed_noise),
+        cmocka_unit_test(stays_float),
+        cmocka_unit_test(masks),
+        cmocka_unit_test(curve),
+        cmocka_unit_test(heavy_tails),
+        cmocka_unit_test(few_rows),
+        cmocka_unit_test(sequences),
+        cmocka_unit_test(targets),
+        cmocka_unit_test(commands),
+        cmocka_unit_test(lost),
+        cmocka_unit_test(neighbours),
+        cmocka_unit_test(missed),
+        cmocka_unit_test(decoders),
+        cmocka_unit_test(lack),
+        cmocka_unit_test(one_close_call),
         cmocka_unit_test(cheaper),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

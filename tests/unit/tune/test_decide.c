@@ -126,11 +126,13 @@ static oq_metric metric_of(const float *v, const int64_t *dims, size_t rank, oq_
     return t.metric;
 }
 
-#define OF_SIGMOID {.links = links, .n = 1, .classes = 1}
+#define OF_SIGMOID                                                                                 \
+    { .links = links, .n = 1, .classes = 1 }
 
 /* One number in a row: decisions, if float gives both. Rows of more are something else. */
 static void targets(void **state) {
-    static const float both[10] = {0.9F}, one[11] = {0.9F}; /* a tenth on the other side, and less */
+    static const float both[10] = {0.9F},
+                       one[11] = {0.9F}; /* a tenth on the other side, and less */
     static const struct {
         const float *v;
         int64_t dims[4];

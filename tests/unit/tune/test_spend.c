@@ -120,10 +120,8 @@ static void without_samples(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(limits),
-        cmocka_unit_test(learns),
-        cmocka_unit_test(sessions),
-        cmocka_unit_test(folds_and_answer),
+        cmocka_unit_test(limits),          cmocka_unit_test(learns),
+        cmocka_unit_test(sessions),        cmocka_unit_test(folds_and_answer),
         cmocka_unit_test(without_samples),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -299,9 +299,9 @@ static void goes_on_from_a_file(void **state) {
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
     const struct CMUnitTest tests[] = {
-        TEST(filling_ends),         TEST(an_effort_is_kept), TEST(what_costs_too_much),
-        TEST(no_effort_to_confirm), TEST(time_ends),         TEST(time_ends_every_stage),
-        TEST(a_limit_is_kept),      TEST(timing_is_counted), TEST(a_faster_set_than_what_pays),
+        TEST(filling_ends),         TEST(an_effort_is_kept),  TEST(what_costs_too_much),
+        TEST(no_effort_to_confirm), TEST(time_ends),          TEST(time_ends_every_stage),
+        TEST(a_limit_is_kept),      TEST(timing_is_counted),  TEST(a_faster_set_than_what_pays),
         TEST(goes_on_from_a_file),  TEST(points_are_rounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
