@@ -225,9 +225,11 @@ def test_few_rows(setup, tmp_path):
     (["--bits", 2], 8, 30), (["--bits", 2, "--quant_method", "hqq"], 8, 30), (["--bits", 3], 2, 6),
     (["--bits", 2, "--quant_method", "awq", "--data"], 8, 30), (["--target_bits", 3.5], 2, 6),
     (["--target_bits", 4], 1.25, 2.5),
+    (["--bits", 2, "--quant_method", "gptq", "--data"], 8, 30), (["--bits", 3, "--quant_method", "gptq", "--data"], None, None),
     (["--bits", 4], None, None), (["--target_bits", 5], None, None)])
 def test_noise_is_told_before_anything_is_done(words, least, most, setup, tmp_path):
-    """How much of the weights rounding takes away is measured, and is a warning where it is more than 2 %."""
+    """How much of the weights rounding takes away is measured, and is a warning where it is more than 2 %, or
+    with gptq more than 8 %."""
     words = [*words, setup[1]] if words[-1] == "--data" else words
     done = onq("nbits", "-i", setup[0], "--dry_run", *words)
     assert done.returncode == 0, done.stderr

@@ -165,8 +165,9 @@ static const oq_opt_group bnb4_which = OQ_GROUP("What to quantize", bnb4_select)
 
 #define MAX_NOISE 0.02 /* that rounding may put into weights */
 #define MAX_MIXED                                                                                  \
-    0.0125            /* the same where some weights have more of it than others, by no samples */
-#define MAX_REST 0.08 /* that gptq may leave in what the last layer reads */
+    0.0125 /* the same where some weights have more of it than others, by no samples */
+#define MAX_LEARNED 0.08 /* the same where samples make up for some of it */
+#define MAX_REST    0.08 /* that gptq may leave in what the last layer reads */
 
 typedef const oq_nb_method *method_ref;
 
@@ -352,10 +353,11 @@ static onq_code open_samples(run *r, oq_nb_learn_job *job, onq_error *err) {
 static onq_code warn_of_noise(run *r, onq_error *err) {
     const oq_nb_job job = {.model = r->q.model, .config = &r->config};
     double noise = 0;
-    if (r->config.bnb4 || r->import.exact || r->config.how.method->by_hessian)
+    if (r->config.bnb4 || r->import.exact)
         return ONQ_OK;
     const bool blind = r->config.spends && !oq_opt_is_set(r->q.job->opts, "data");
-    const double most = blind ? MAX_MIXED : MAX_NOISE;
+    const bool learned = r->config.how.method->by_hessian;
+    const double most = learned ? MAX_LEARNED : blind ? MAX_MIXED : MAX_NOISE;
     OQ_TRY(oq_nb_foresee(&job, &noise, err));
     if (noise > most)
         oq_warn(
@@ -363,8 +365,9 @@ static onq_code warn_of_noise(run *r, onq_error *err) {
             "with so few bits, rounding adds %.1f %% of noise to the weights: most models are of "
             "little use with more than %g %%, language models above all (%s)",
             100 * noise, 100 * most,
-            blind ? "--data makes more of so few bits, --quant_method gptq still more"
-                  : "--quant_method gptq --data loses less");
+            learned ? "samples make up for a part of it only; more bits or smaller blocks lose less"
+            : blind ? "--data makes more of so few bits, --quant_method gptq still more"
+                    : "--quant_method gptq --data loses less");
     return ONQ_OK;
 }
 
