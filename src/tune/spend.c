@@ -101,7 +101,7 @@ static double at_most(const oq_spending *s, const oq_recipe *r, size_t times,
     if (most == OQ_WORK_FILE) /* it is there */
         return 0;
     double sum = fmax(known(s, s->most, most, times, s->n), cost_of(so_far, times, s->n));
-    for (oq_work w = OQ_WORK_STATIC; w < most; w++)
+    for (oq_work w = OQ_WORK_STATIC + 1; w < most; w++) /* ranges are a part of all the others */
         if (works & 1U << w)
             sum += known(s, s->most, w, times, s->n);
     return sum;
