@@ -45,7 +45,7 @@ def same_mask(flt, other, at=0.3):
 def same_neighbour(flt, other):
     """The nearest other sentence, by the cosine of mean embeddings."""
     def nearest(outputs):
-        rows = np.stack([o[0].mean(axis=1)[0] for o in outputs]).astype(np.float64)
+        rows = np.stack([o[0].mean(axis=1)[0].ravel() for o in outputs]).astype(np.float64)
         rows /= np.linalg.norm(rows, axis=1, keepdims=True)
         cosine = rows @ rows.T
         np.fill_diagonal(cosine, -2)
