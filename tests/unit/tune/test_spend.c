@@ -52,7 +52,7 @@ static void learns(void **state) {
     assert_float_equal(oq_spending_answer(&s, &bias, 1), 14, 1e-9);
     /* What is corrected and rounded takes both; finding ranges is a part of either. */
     assert_float_equal(oq_spending_answer(&s, &rounding, 1),
-                       14 + oq_spending_next(&s, &rounding, 40), 1e-9);
+                       (14 + oq_spending_next(&s, &rounding, 40)), 1e-9);
     /* One that has taken more than any before it will take as much again. */
     assert_float_equal(oq_spending_after(&s, &bias, 1, 20, 30), 60, 1e-9);
     assert_float_equal(oq_spending_after(&s, &bias, 1, 20, 3), 14, 1e-9);
