@@ -7,17 +7,11 @@
  */
 #include "api/auto/auto_job.h"
 #include "api/options/shared_rows.h"
-#include "api/samples.h"
-#include "base/system/file.h"
 #include "base/system/temp.h"
-#include "base/text/number_text.h"
 #include "engine/ort.h"
 #include "onnx/check/check.h"
 #include "onnx/graph.h"
 #include "onnx/summary/summary.h"
-#include "quantize/ort/stamp.h"
-
-#include <math.h>
 
 #define PREFERENCES(ROW)                                                                           \
     ROW("speed", OQ_PREFER_SPEED)                                                                  \
@@ -25,12 +19,6 @@
     ROW("accuracy", OQ_PREFER_ACCURACY)
 
 #define SEARCH_PART 0.97 /* of --time_limit; what is left writes the answer */
-#define FLOAT_PART  0.25 /* of it: float's runs over the samples, if these are many */
-#define LATEST_PART 0.5  /* if they are few */
-#define PLENTY      128  /* samples: one split does */
-#define FEW         8    /* samples: halves of them calibrate badly */
-#define PARTS       4
-#define CHECKED     4 /* samples that the model that is written runs on */
 
 static const onq_option_info rows[] = {
     OQ_ROW_TARGET(
@@ -167,383 +155,7 @@ static onq_code read_options(oq_auto *a, onq_error *err) {
     return ONQ_OK;
 }
 
-/* ---- samples ---- */
-
-typedef OQ_VEC(oq_recipe_option) sample_options;
-
-static onq_code add_option(oq_arena *a, sample_options *v, const char *name, const char *value,
-                           onq_error *err) {
-    return value != NULL && OQ_PUSH(a, v, (oq_recipe_option){name, value}) ? ONQ_OK
-                                                                           : oq_fail_nomem(err);
-}
-
-/* The options of this job that say what the samples are. */
-static onq_code find_sample_options(oq_auto *a, onq_error *err) {
-    oq_arena *arena = &a->job->arena;
-    sample_options v = {0};
-    for (size_t i = 0; i < oq_group_data.n; i++) {
-        const onq_option_info *row = &oq_group_data.rows[i];
-        const oq_opt_value *x = oq_opt_get(a->job->opts, row->name);
-        if (strcmp(row->name, "hold_out") == 0 || (!x->is_set && strcmp(row->name, "data") != 0))
-            continue;
-        const oq_str folder = oq_path_folder(a->tune.float_path);
-        const size_t n = row->type == ONQ_OPT_LIST ? x->list.n : 1;
-        if (!x->is_set)
-            OQ_TRY(add_option(arena, &v, "data", oq_str_cstr(arena, folder), err));
-        for (size_t k = 0; x->is_set && k < n; k++)
-            OQ_TRY(add_option(arena, &v, row->name, oq_opt_text(arena, x, k), err));
-    }
-    a->tune.samples = v.v;
-    a->tune.n_samples = v.n;
-    return ONQ_OK;
-}
-
-static onq_code fill(oq_auto *a, const oq_source_options *o, oq_session *flt, oq_trials *out,
-                     uint64_t memory, onq_error *err) {
-    oq_source *source = NULL;
-    OQ_TRY(oq_job_open_source(a->job, o, &source, err));
-    onq_code rc = oq_source_measure(source, err);
-    if (rc == ONQ_OK)
-        rc = oq_trials_fill(out, source, flt, memory, err);
-    if (rc == ONQ_OK)
-        rc = oq_job_tell_samples(a->job, a->model, source, true, err);
-    oq_source_close(source);
-    return rc;
-}
-
-/* The labels of the samples, which come in their order. */
-static onq_code give_labels(oq_auto *a, oq_trials *set, onq_error *err) {
-    uint64_t seen = 0, right = 0;
-    for (size_t i = 0; i < set->steps.n; i++) {
-        oq_trial_step *x = &set->steps.v[i];
-        x->labels = a->labels.v + seen;
-        if (set->n_outputs == 0)
-            return oq_fail(err, ONQ_E_INVALID, "labels need an output");
-        OQ_TRY(oq_labels_count(&a->labels, &x->outputs[0], &seen, &right, err));
-    }
-    return oq_labels_end(&a->labels, seen, err);
-}
-
-static onq_code read_labels(oq_auto *a, onq_error *err) {
-    const char *path = oq_opt_str(a->job->opts, "labels");
-    if (!oq_opt_is_set(a->job->opts, "labels"))
-        return ONQ_OK;
-    OQ_TRY(oq_labels_read(&a->labels, &a->job->arena, &a->job->env->alloc, path, err));
-    if (a->choose.left_out + a->report.left_out > 0)
-        return oq_fail(err, ONQ_E_INVALID,
-                       "%s: labels need all samples, which do not fit (--memory)", path);
-    return give_labels(a, a->eval_data ? &a->report : &a->choose, err);
-}
-
-/* Samples of --eval_data, which report and do nothing else. */
-static onq_code fill_report(oq_auto *a, const oq_source_options *o, oq_session *flt,
-                            uint64_t memory, onq_error *err) {
-    oq_source_options eval = *o;
-    a->eval_data = oq_opt_is_set(a->job->opts, "eval_data");
-    if (!a->eval_data)
-        return ONQ_OK;
-    eval.spec = oq_opt_str(a->job->opts, "eval_data");
-    eval.tape = NULL;
-    eval.limit = 0;
-    return fill(a, &eval, flt, &a->report, memory, err);
-}
-
-/* Where samples are few, each part of them judges what the others calibrated; where there are
- * plenty, one half judges what the other calibrated. What is taken in the end is measured again by
- * another division. */
-static onq_code divide(oq_auto *a, onq_error *err) {
-    const size_t n = a->choose.all.n;
-    if (n >= PLENTY) {
-        OQ_TRY(oq_trials_divide(&a->choose, 2, 0, &a->folds, err));
-        a->again = (oq_division){.folds = a->folds.folds + 1, .n = 1, .apart = true};
-        a->folds.n = 1;
-    } else {
-        OQ_TRY(oq_trials_divide(&a->choose, n < FEW ? PARTS : 2, 0, &a->folds, err));
-        OQ_TRY(oq_trials_divide(&a->choose, n < FEW ? PARTS : 2, 1, &a->again, err));
-    }
-    a->tune.folds = &a->folds;
-    a->tune.again = n > 1 ? &a->again : NULL;
-    return ONQ_OK;
-}
-
-static onq_code fill_sets(oq_auto *a, oq_session *flt, onq_error *err) {
-    const uint64_t memory = oq_opt_size(a->job->opts, "memory");
-    const bool eval_data = oq_opt_is_set(a->job->opts, "eval_data");
-    oq_source_options o;
-    OQ_TRY(oq_job_source_options(a->job, a->model, &o, err));
-    if (o.hold_out > 1)
-        return oq_fail(err, ONQ_E_OPTION,
-                       "--hold_out is for other commands; auto divides the "
-                       "samples itself (--eval_data)");
-    OQ_TRY(find_sample_options(a, err));
-    if (a->tune.deadline > 0 && !oq_opt_is_set(a->job->opts, "labels")) {
-        a->choose.until = a->tune.begin + FLOAT_PART * (a->tune.deadline - a->tune.begin);
-        a->choose.latest = a->tune.begin + LATEST_PART * (a->tune.deadline - a->tune.begin);
-    }
-    OQ_TRY(fill(a, &o, flt, &a->choose, eval_data ? memory - memory / 4 : memory, err));
-    if (a->tune.deadline <= 0 || oq_seconds() + 2 * a->tune.opened < a->tune.deadline)
-        OQ_TRY(oq_trials_decode(&a->choose, flt, err));
-    OQ_TRY(fill_report(a, &o, flt, memory / 4, err));
-    if (a->choose.left_out > 0)
-        oq_warn(a->job->env, "%llu of %llu %s do not fit in --memory%s and are not used to choose",
-                (unsigned long long)a->choose.left_out,
-                (unsigned long long)(a->choose.left_out + a->choose.all.n),
-                oq_trials_word(&a->choose), a->choose.until > 0 ? " or --time_limit" : "");
-    OQ_TRY(divide(a, err));
-    return read_labels(a, err);
-}
-
-/* Float's outputs on all samples. */
-static onq_code open_samples(oq_auto *a, onq_error *err) {
-    oq_session *flt = NULL;
-    oq_session_options o;
-    const oq_walker *walker = NULL;
-    OQ_TRY(oq_job_walker(a->job, a->model, &walker, err));
-    OQ_TRY(oq_meaning_find(a->model, walker != NULL ? &walker->roles : NULL, &a->job->arena,
-                           &a->meaning, err));
-    oq_trials_init(&a->choose, &a->job->env->alloc, &a->meaning);
-    oq_trials_init(&a->report, &a->job->env->alloc, &a->meaning);
-    a->choose.walker = a->report.walker = walker;
-    OQ_TRY(oq_job_engine(a->job, &a->engine, err));
-    OQ_TRY(oq_job_session(a->job, &o, err));
-    a->tune.session = o;
-    o.model = a->model;
-    o.level = OQ_OPT_ALL;
-    o.n_threads = OQ_THREADS_RUNTIME;
-    o.no_spinning = true;
-    const double begin = oq_seconds();
-    OQ_TRY(oq_session_open(a->engine, &o, &flt, err));
-    a->tune.opened = oq_seconds() - begin;
-    const onq_code rc = fill_sets(a, flt, err);
-    oq_session_close(flt);
-    return rc;
-}
-
-/* A target over classes where no output is known to have them: those of the first output. */
-static onq_code check_classes(oq_auto *a, oq_metric metric, onq_error *err) {
-    oq_meaning *m = &a->meaning;
-    const oq_datum *first = a->choose.n_outputs > 0 ? &a->choose.steps.v[0].outputs[0] : NULL;
-    if (metric == OQ_METRIC_NEIGHBOURS &&
-        (first == NULL || oq_rows_of(first) == 0 || first->rank < 2 || first->rank > 3))
-        return oq_fail(
-            err, ONQ_E_INVALID,
-            "--target neighbours: the first output is not [N, C] or [N, T, C], so it has "
-            "no embeddings (--target sqnr=DB)");
-    if (metric == OQ_METRIC_DETECTIONS && m->detector == NULL)
-        return oq_fail(err, ONQ_E_INVALID,
-                       "--target detections: the outputs are not known as boxes with scores, or no "
-                       "score is above 0.3 (--target sqnr=DB)");
-    if (metric == OQ_METRIC_TEXT_AGREEMENT && !m->is_text)
-        return oq_fail(
-            err, ONQ_E_INVALID,
-            "--target text_agreement: no output is known to hold the rows of a text with "
-            "blanks between characters (--target sample_agreement=PERCENT)");
-    const bool needs = metric == OQ_METRIC_AGREEMENT || metric == OQ_METRIC_SAMPLE_AGREEMENT ||
-                       metric == OQ_METRIC_KL || metric == OQ_METRIC_PERPLEXITY_RISE;
-    if (!needs)
-        return ONQ_OK;
-    if (m->classes >= a->choose.n_outputs)
-        m->classes = 0;
-    const oq_datum *d = a->choose.n_outputs > 0 ? &a->choose.steps.v[0].outputs[m->classes] : NULL;
-    const bool numbers = d != NULL && m->why != NULL && d->count > 0 && oq_rows_of(d) == 0;
-    if (d == NULL || (oq_rows_of(d) == 0 && (!numbers || metric > OQ_METRIC_SAMPLE_AGREEMENT)))
-        return oq_fail(err, ONQ_E_INVALID,
-                       "--target %s: the first output has no classes along its last axis "
-                       "(--target sqnr=DB)",
-                       oq_metric_of(metric)->name);
-    if (metric == OQ_METRIC_PERPLEXITY_RISE && !m->language.causal)
-        return oq_fail(err, ONQ_E_INVALID,
-                       "--target perplexity_rise is for language models that predict the next "
-                       "token of input_ids (--target kl=X)");
-    if (metric == OQ_METRIC_KL && m->links[m->classes] != OQ_LINK_NONE)
-        return oq_fail(err, ONQ_E_INVALID, "--target kl needs logits, not probabilities");
-    return ONQ_OK;
-}
-
-/* Outputs that are boxes with scores, where a target needs to know of them; numbers that are no
- * classes; or one probability. */
-static onq_code look_at_outputs(oq_auto *a, onq_error *err) {
-    const oq_trials *set = &a->choose;
-    const bool by_default = a->tune.targets.n == 0;
-    bool boxes = by_default;
-    for (size_t i = 0; i < a->tune.targets.n; i++)
-        boxes |= a->tune.targets.v[i].metric == OQ_METRIC_DETECTIONS;
-    if (a->meaning.language.is || a->meaning.n != set->n_outputs)
-        return ONQ_OK;
-    const oq_datum **outputs = OQ_NEW_ARRAY(&a->job->arena, const oq_datum *, set->steps.n + 1);
-    OQ_TRY_ALLOC(outputs != NULL, err);
-    for (size_t i = 0; i < set->steps.n; i++)
-        outputs[i] = set->steps.v[i].outputs;
-    if (boxes)
-        OQ_TRY(oq_detector_find(&a->job->arena, outputs, set->steps.n, &a->meaning,
-                                &a->meaning.detector, err));
-    /* Labels say that there are classes. */
-    if (by_default && !oq_opt_is_set(a->job->opts, "labels"))
-        OQ_TRY(oq_meaning_look(&a->meaning, outputs, set->steps.n, &a->job->arena, err));
-    oq_meaning_decide(&a->meaning, outputs, set->steps.n);
-    return ONQ_OK;
-}
-
-/* Classes that are read as texts, likewise. */
-static onq_code find_texts(oq_auto *a, onq_error *err) {
-    bool needed = a->tune.targets.n == 0;
-    for (size_t i = 0; i < a->tune.targets.n; i++)
-        needed |= a->tune.targets.v[i].metric == OQ_METRIC_TEXT_AGREEMENT;
-    return needed && !a->meaning.language.is && a->meaning.detector == NULL && !a->meaning.decision
-               ? oq_trials_find_texts(&a->choose, &a->meaning, err)
-               : ONQ_OK;
-}
-
-static onq_code set_targets(oq_auto *a, onq_error *err) {
-    oq_tune *t = &a->tune;
-    OQ_TRY(look_at_outputs(a, err));
-    OQ_TRY(find_texts(a, err));
-    if (t->targets.n == 0) {
-        a->by_default =
-            oq_meaning_target(&a->meaning, a->choose.steps.v[0].outputs, a->choose.n_outputs,
-                              oq_trial_batch(&a->choose.steps.v[0]));
-        const oq_target first = {a->by_default.metric, a->by_default.value};
-        OQ_TRY_ALLOC(OQ_PUSH(&a->job->arena, &t->targets, first), err);
-    }
-    for (size_t i = 0; i < t->targets.n; i++) {
-        OQ_TRY(check_classes(a, t->targets.v[i].metric, err));
-        a->meaning.wanted[t->targets.v[i].metric] = true;
-    }
-    OQ_TRY(oq_trials_look(&a->choose, err));
-    t->language = a->meaning.language.is;
-    t->allow_nbits |= t->language && !oq_opt_is_set(a->job->opts, "allow");
-    return ONQ_OK;
-}
-
-/* ---- the answer ---- */
-
-static onq_code save(oq_auto *a, onq_error *err) {
-    const bool external = oq_opt_flag(a->job->opts, "use_external_data_format");
-    const oq_save_options options = {.external = external ? OQ_EXTERNAL_ONE : OQ_EXTERNAL_KEEP,
-                                     .threshold = OQ_STAMP_APART(1024),
-                                     .attributes = true};
-    oq_model *m = NULL;
-    OQ_TRY(oq_model_open(a->job->env, a->path, &a->tune.open, &m, err));
-    /* A candidate that was made is as that version wants it; float as given may not be. */
-    onq_code rc = oq_for_runtime_fit(a->job, m, &a->fitted, err);
-    if (rc == ONQ_OK)
-        rc = oq_job_save(a->job, "output", m, &options, NULL, err);
-    oq_model_free(m);
-    return rc;
-}
-
-/* The model that is written, calibrated with all samples. */
-static onq_code make_chosen(oq_auto *a, onq_error *err) {
-    oq_candidate *c = a->chosen;
-    const oq_trials *set = a->eval_data ? &a->report : &a->choose;
-    oq_score seen;
-    a->finishing = true;
-    const bool calibrates = c != a->tune.rival_found && oq_recipe_calibrates(&c->recipe);
-    if (!calibrates && c->path != NULL && !a->eval_data) { /* it is there, and was looked at */
-        a->path = c->path;
-        return ONQ_OK;
-    }
-    if (calibrates) {
-        OQ_TRY(oq_auto_make(a, &c->recipe, NULL, &a->path, &c->size, err));
-    } else {
-        OQ_TRY(oq_tune_ensure(&a->tune, c, err));
-        a->path = c->path;
-    }
-    OQ_TRY(oq_tune_report(&a->tune, a->path, set, a->eval_data ? SIZE_MAX : CHECKED, &seen, err));
-    if (oq_score_is_wrong(&seen))
-        return oq_fail(err, ONQ_E_RUNTIME,
-                       "%s: calibrated with all samples its outputs have other shapes, or no "
-                       "numbers",
-                       c->label);
-    if (!a->eval_data)
-        return ONQ_OK;
-    seen.figures[OQ_METRIC_METRIC] = c->score.figures[OQ_METRIC_METRIC];
-    c->report = seen;
-    return oq_tune_report(&a->tune, NULL, set, SIZE_MAX, &a->tune.flt->report, err);
-}
-
-static onq_code refuse(const oq_auto *a, onq_error *err) {
-    const oq_candidate *last = a->tune.all.v[a->tune.all.n - 1];
-    if (a->nearest == NULL)
-        return oq_fail(err, ONQ_E_UNSUPPORTED, "nothing could be quantized: %.400s",
-                       last->why_not != NULL ? last->why_not
-                       : a->tune.stopped     ? "there was no time for it"
-                                             : "nothing in integers is as fast as float");
-    return oq_fail(err, ONQ_E_UNSUPPORTED,
-                   "no candidate reaches the target; the most accurate, %s, has %.1f dB (a lower "
-                   "--target, or without --strict float is written)",
-                   a->nearest->label, oq_score_of(&a->nearest->score, OQ_METRIC_SQNR));
-}
-
-/* Where too few samples are all that keeps a candidate from the target: how many would do. */
-static uint64_t samples_needed(const oq_auto *a) {
-    uint64_t least = 0;
-    for (size_t i = 0; i < a->tune.all.n; i++) {
-        const oq_candidate *c = a->tune.all.v[i];
-        if (!c->ok || c->exact || oq_score_is_wrong(&c->score) || !oq_is_no_slower(c, a->tune.flt))
-            continue;
-        const uint64_t n = oq_samples_needed(&a->tune.targets, &c->score);
-        least = n > 0 && (least == 0 || n < least) ? n : least;
-    }
-    return least;
-}
-
-/* Of those no slower than the model to beat the most accurate; the model itself if it is that. */
-static void choose_over_rival(oq_auto *a) {
-    oq_candidate *best = a->tune.rival_found;
-    for (size_t i = 0; i < a->tune.all.n; i++) {
-        oq_candidate *c = a->tune.all.v[i];
-        if (c->ok && !oq_score_is_wrong(&c->score) && oq_is_no_slower(c, a->tune.rival_found) &&
-            oq_is_more_accurate(&a->tune.targets, c, best))
-            best = c;
-    }
-    a->chosen = best;
-    a->chosen->report = a->chosen->report.samples > 0 ? a->chosen->report : a->chosen->score;
-}
-
-static onq_code choose(oq_auto *a, onq_error *err) {
-    const onq_options *o = a->job->opts;
-    OQ_TRY(oq_tune_settle(&a->tune, &a->chosen, &a->reached, err));
-    if (a->chosen == NULL)
-        return oq_fail(err, ONQ_E_UNSUPPORTED, "there is no candidate at all");
-    a->nearest = oq_choose_nearest(&a->tune.all, &a->tune.targets);
-    if (!a->reached && a->nearest != NULL)
-        OQ_TRY(oq_tune_complete(&a->tune, a->nearest, err));
-    a->needed = a->reached ? 0 : samples_needed(a);
-    if (a->tune.rival_found != NULL)
-        choose_over_rival(a);
-    else if (!a->reached && oq_opt_flag(o, "strict"))
-        return refuse(a, err);
-    else if (!a->reached && oq_opt_flag(o, "best_effort") && a->nearest != NULL) {
-        a->chosen = a->nearest;
-        a->chosen->report = a->chosen->report.samples > 0 ? a->chosen->report : a->chosen->score;
-    }
-    if (a->tune.flt->report.samples == 0)
-        a->tune.flt->report = a->tune.flt->score;
-    if (a->tune.prefer == OQ_PREFER_SPEED && a->tune.rival_found == NULL)
-        a->cheaper = oq_choose_cheaper(&a->tune.all, &a->tune.targets, a->chosen, &a->lower_target);
-    return ONQ_OK;
-}
-
-static onq_code answer(oq_auto *a, onq_error *err) {
-    const onq_options *o = a->job->opts;
-    size_t *order = OQ_NEW_ARRAY(&a->job->arena, size_t, a->tune.all.n + 1);
-    OQ_TRY_ALLOC(order != NULL, err);
-    OQ_TRY(choose(a, err));
-    oq_curve(&a->tune.all, &a->tune.targets, order);
-    OQ_TRY(make_chosen(a, err));
-    OQ_TRY(save(a, err));
-    if (oq_opt_is_set(o, "recipe"))
-        OQ_TRY(oq_auto_write_recipe(a, oq_opt_str(o, "recipe"), err));
-    a->seconds = oq_seconds() - a->tune.begin;
-    a->cpu_seconds = oq_tune_spent(&a->tune);
-    if (oq_opt_is_set(o, "report"))
-        OQ_TRY(oq_auto_write_report(a, oq_opt_str(o, "report"), err));
-    oq_auto_text(a);
-    oq_for_runtime_tell(a->job, &a->fitted);
-    oq_auto_json(a, &a->job->json);
-    return ONQ_OK;
-}
+/* ---- what a search may go on from ---- */
 
 /* Of all samples and of what float makes of them: of another model it is another one. */
 static uint64_t digest(const oq_trials *set) {
@@ -660,8 +272,8 @@ static onq_code run_steps(oq_auto *a, onq_error *err) {
     OQ_TRY(check_float(a, err));
     OQ_TRY(oq_model_size(a->model, &t->float_size, err));
     OQ_TRY(oq_walk_graphs(a->model->proto->graph, see_graph, a, err));
-    OQ_TRY(open_samples(a, err));
-    OQ_TRY(set_targets(a, err));
+    OQ_TRY(oq_auto_open_samples(a, err));
+    OQ_TRY(oq_auto_set_targets(a, err));
     OQ_TRY(oq_temp_make(&a->job->arena, &a->folder, err));
     OQ_TRY(oq_auto_write_input(a, err));
     if (t->rival != NULL)
@@ -676,7 +288,7 @@ static onq_code run_steps(oq_auto *a, onq_error *err) {
     t->ctx = a;
     OQ_TRY(open_state(a, err));
     OQ_TRY(oq_tune_search(t, err));
-    return answer(a, err);
+    return oq_auto_answer(a, err);
 }
 
 static onq_code run_auto(oq_job *job, onq_error *err) {

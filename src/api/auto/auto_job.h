@@ -69,6 +69,20 @@ typedef struct oq_auto {
     double seconds, cpu_seconds;
 } oq_auto;
 
+/* ---- auto_samples.c ---- */
+
+/* Samples that choose, in parts, and samples that report, with float's outputs. */
+onq_code oq_auto_open_samples(oq_auto *a, onq_error *err);
+
+/* ---- auto_targets.c ---- */
+
+onq_code oq_auto_set_targets(oq_auto *a, onq_error *err);
+
+/* ---- auto_answer.c ---- */
+
+/* Chooses among the candidates, writes the model and all that was asked for. */
+onq_code oq_auto_answer(oq_auto *a, onq_error *err);
+
 /* ---- auto_make.c: running the commands of recipes ---- */
 
 /* Puts a model that is in memory into that folder, for the commands that read it. */
