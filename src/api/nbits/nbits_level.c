@@ -1,7 +1,7 @@
 /*
  * nbits_level.c — see nbits_level.h.
  */
-#include "api/commands/nbits_level.h"
+#include "api/nbits/nbits_level.h"
 
 #include "api/samples.h"
 #include "onnx/attr.h"

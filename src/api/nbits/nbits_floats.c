@@ -1,7 +1,7 @@
 /*
  * nbits_floats.c — see nbits_floats.h.
  */
-#include "api/commands/nbits_floats.h"
+#include "api/nbits/nbits_floats.h"
 
 #include "base/text/number_text.h"
 #include "onnx/attr.h"

@@ -3,20 +3,18 @@
  * the model as it is (the reference's matmul_nbits_quantizer and matmul_bnb4_quantizer). gptq, awq
  * and --target_bits with --data need samples and a runtime.
  */
-#include "api/commands/nbits_floats.h"
-#include "api/commands/nbits_forecast.h"
-#include "api/commands/nbits_level.h"
+#include "api/nbits/nbits_floats.h"
+#include "api/nbits/nbits_forecast.h"
+#include "api/nbits/nbits_job.h"
+#include "api/nbits/nbits_level.h"
 #include "api/options/command.h"
 #include "api/options/shared_rows.h"
 #include "api/quantizing/quant_config.h"
-#include "api/quantizing/quantization.h"
 #include "api/samples.h"
 #include "base/text/number_text.h"
 #include "onnx/codec/schema.h"
 #include "onnx/tidy.h"
 #include "prepare/rotate.h"
-#include "quantize/nbits/nb_import.h"
-#include "quantize/nbits_budget/nb_weigh.h"
 #include "quantize/ort/result_opset.h"
 
 /* clang-format off */
@@ -163,25 +161,11 @@ static const onq_option_info bnb4_select[] = {
 };
 static const oq_opt_group bnb4_which = OQ_GROUP("What to quantize", bnb4_select);
 
-#define MAX_NOISE 0.02 /* that rounding may put into weights */
-#define MAX_MIXED                                                                                  \
-    0.0125 /* the same where some weights have more of it than others, by no samples */
-#define MAX_LEARNED 0.08 /* the same where samples make up for some of it */
-#define MAX_REST    0.08 /* that gptq may leave in what the last layer reads */
-
 typedef const oq_nb_method *method_ref;
-
-typedef struct run {
-    oq_quant q;
-    oq_nb_config config;
-    oq_nb_made made;
-    oq_nb_import import;
-    bool auto_level;
-} run;
 
 /* ---- options ---- */
 
-static onq_code take_axes(run *r, onq_error *err) {
+static onq_code take_axes(oq_nbits *r, onq_error *err) {
     const onq_options *o = r->q.job->opts;
     oq_opt_axis *axes;
     size_t n;
@@ -197,7 +181,7 @@ static onq_code take_axes(run *r, onq_error *err) {
     return ONQ_OK;
 }
 
-static onq_code take_ratios(run *r, onq_error *err) {
+static onq_code take_ratios(oq_nbits *r, onq_error *err) {
     size_t n = 0;
     const oq_str *v = oq_opt_list(r->q.job->opts, "ratios", &n);
     for (size_t i = 0; i < n; i++) {
@@ -215,7 +199,7 @@ static onq_code take_ratios(run *r, onq_error *err) {
     return ONQ_OK;
 }
 
-static onq_code check_op_types(const run *r, onq_error *err) {
+static onq_code check_op_types(const oq_nbits *r, onq_error *err) {
     size_t n = 0;
     const oq_str *v = oq_opt_list(r->q.job->opts, "op_types_to_quantize", &n);
     for (size_t i = 0; i < n; i++)
@@ -227,7 +211,7 @@ static onq_code check_op_types(const run *r, onq_error *err) {
     return ONQ_OK;
 }
 
-static onq_code check_together(run *r, onq_error *err) {
+static onq_code check_together(oq_nbits *r, onq_error *err) {
     const oq_nb_config *c = &r->config;
     const bool gather = oq_pick_has(&r->q.config.op_types, OQ_S("Gather"));
     if (c->channel_wise && !c->qdq)
@@ -257,7 +241,7 @@ static onq_code check_together(run *r, onq_error *err) {
     return ONQ_OK;
 }
 
-static onq_code nbits_options(run *r, onq_error *err) {
+static onq_code nbits_options(oq_nbits *r, onq_error *err) {
     const onq_options *o = r->q.job->opts;
     oq_nb_config *c = &r->config;
     const int64_t block = oq_opt_int(o, "block_size");
@@ -293,7 +277,7 @@ static onq_code nbits_options(run *r, onq_error *err) {
                : ONQ_OK;
 }
 
-static onq_code bnb4_options(run *r, onq_error *err) {
+static onq_code bnb4_options(oq_nbits *r, onq_error *err) {
     const onq_options *o = r->q.job->opts;
     r->config.bnb4 = true;
     r->config.how = (oq_nb_how){.method = OQ_CHOSEN(o, "quant_type", method_ref, BNB4_TYPES),
@@ -306,7 +290,7 @@ static onq_code bnb4_options(run *r, onq_error *err) {
 /* ---- the job ---- */
 
 /* A model that has the types and attributes of opset 21 and IR 10, where the result needs them. */
-static onq_code raise_opset(run *r, onq_error *err) {
+static onq_code raise_opset(oq_nbits *r, onq_error *err) {
     oq_model *m = r->q.model;
     int64_t target = 0;
     OQ_TRY(oq_nb_opset(m, &r->config, &target, err));
@@ -324,7 +308,7 @@ static onq_code raise_opset(run *r, onq_error *err) {
 }
 
 /* What a method that looks at samples needs; the caller closes the source. */
-static onq_code open_samples(run *r, oq_nb_learn_job *job, onq_error *err) {
+static onq_code open_samples(oq_nbits *r, oq_nb_learn_job *job, onq_error *err) {
     const onq_options *o = r->q.job->opts;
     *job = (oq_nb_learn_job){.model = r->q.model,
                              .config = &r->config,
@@ -346,65 +330,7 @@ static onq_code open_samples(run *r, oq_nb_learn_job *job, onq_error *err) {
                                       needs ? r->config.how.method->name : "");
 }
 
-/* ---- too few bits ---- */
-
-/* Said before the work begins, which may take an hour: what it writes is of little use. gptq makes up
- * for much of this noise, and says itself what it could not. */
-static onq_code warn_of_noise(run *r, onq_error *err) {
-    const oq_nb_job job = {.model = r->q.model, .config = &r->config};
-    double noise = 0;
-    if (r->config.bnb4 || r->import.exact)
-        return ONQ_OK;
-    const bool blind = r->config.spends && !oq_opt_is_set(r->q.job->opts, "data");
-    const bool learned = r->config.how.method->by_hessian;
-    const double most = learned ? MAX_LEARNED : blind ? MAX_MIXED : MAX_NOISE;
-    OQ_TRY(oq_nb_foresee(&job, &noise, err));
-    if (noise > most)
-        oq_warn(
-            r->q.job->env,
-            "with so few bits, rounding adds %.1f %% of noise to the weights: most models are of "
-            "little use with more than %g %%, language models above all (%s)",
-            100 * noise, 100 * most,
-            learned ? "samples make up for a part of it only; more bits or smaller blocks lose less"
-            : blind ? "--data makes more of so few bits, --quant_method gptq still more"
-                    : "--quant_method gptq --data loses less");
-    return ONQ_OK;
-}
-
-/* Said before anything is written. */
-static void warn_of_rest_noise(const run *r, const oq_nb_learn_job *job) {
-    if (job->noise > MAX_REST)
-        oq_warn(
-            r->q.job->env,
-            "the inputs of the last layer have %.0f %% of noise, although %s made up for what it "
-            "could: the result is of little use (a language model with 13 %% had three times "
-            "float's perplexity; more bits, smaller blocks or --rotate lose less)",
-            100 * job->noise, r->config.how.method->name);
-}
-
-/* How much was looked at, and where the time went. */
-static void tell_learned(run *r, const oq_nb_learn_job *job) {
-    const oq_nb_times *t = &job->times;
-    oq_jw *w = &r->q.job->json;
-    oq_info(
-        r->q.job->env,
-        "gptq: %zu layers with %zu samples, one after another; the last one reads %.1f %% noise",
-        job->n_layers, job->n_samples, 100 * job->noise);
-    oq_info(r->q.job->env,
-            "gptq: %.1f s of processor time for runs of both models, %.1f s for Hessians, %.1f s "
-            "for rounding",
-            t->runs, t->sums, t->solving);
-    oq_jw_begin_object(w, "gptq");
-    oq_jw_uint(w, "layers", job->n_layers);
-    oq_jw_uint(w, "samples", job->n_samples);
-    oq_jw_real(w, "noise", job->noise);
-    oq_jw_real(w, "runs_cpu_seconds", t->runs);
-    oq_jw_real(w, "hessians_cpu_seconds", t->sums);
-    oq_jw_real(w, "rounding_cpu_seconds", t->solving);
-    oq_jw_end_object(w);
-}
-
-static onq_code learn(run *r, const oq_nb_job *nb, onq_error *err) {
+static onq_code learn(oq_nbits *r, const oq_nb_job *nb, onq_error *err) {
     const bool hessians = r->config.how.method->by_hessian;
     if (hessians && nb->decide_only)
         return oq_nb_run(nb, err);
@@ -431,8 +357,8 @@ static onq_code learn(run *r, const oq_nb_job *nb, onq_error *err) {
                 "token)",
                 r->config.how.method->name, job.n_few, job.n_layers);
     if (rc == ONQ_OK && hessians) {
-        tell_learned(r, &job);
-        warn_of_rest_noise(r, &job);
+        oq_nbits_tell_learned(r, &job);
+        oq_nbits_warn_of_rest_noise(r, &job);
     }
     if (rc == ONQ_OK && !hessians)
         oq_info(r->q.job->env, "awq: %zu tensors scaled, %zu of them in the node before",
@@ -441,7 +367,7 @@ static onq_code learn(run *r, const oq_nb_job *nb, onq_error *err) {
 }
 
 static onq_code quantize(void *ctx, onq_error *err) {
-    run *r = ctx;
+    oq_nbits *r = ctx;
     const oq_nb_job job = {.model = r->q.model,
                            .config = &r->config,
                            .plan = &r->q.plan,
@@ -455,33 +381,7 @@ static onq_code quantize(void *ctx, onq_error *err) {
 
 /* ---- bits where they are needed ---- */
 
-static void tell_spent(const run *r, const oq_nb_budget *b, size_t runs) {
-    oq_job *job = r->q.job;
-    oq_buf_addf(
-        &job->text,
-        "%.2f bits a weight, by %s: %zu weights with 2, %zu with 3, %zu with 4, %zu with 8, "
-        "%zu float",
-        b->got, b->weigh != NULL ? "what reaches the outputs" : "the noise of weights", b->count[2],
-        b->count[3], b->count[4], b->count[8], b->count[0]);
-    if (b->n_fixed > 0)
-        oq_buf_addf(&job->text, " (%zu of them fixed by --node_config)", b->n_fixed);
-    oq_buf_addf(&job->text, "\n");
-    oq_jw_begin_object(&job->json, "bits");
-    oq_jw_real(&job->json, "target", b->target);
-    oq_jw_real(&job->json, "got", b->got);
-    oq_jw_bool(&job->json, "measured", b->weigh != NULL);
-    oq_jw_uint(&job->json, "runs", runs);
-    oq_jw_uint(&job->json, "fixed", b->n_fixed);
-    oq_jw_begin_object(&job->json, "weights");
-    for (size_t i = 0; i < r->config.shares.n; i++) {
-        oq_jw_key(&job->json, r->config.shares.v[i].weight);
-        oq_jw_uint(&job->json, NULL, r->config.shares.v[i].bits);
-    }
-    oq_jw_end_object(&job->json);
-    oq_jw_end_object(&job->json);
-}
-
-static onq_code spend(run *r, onq_error *err) {
+static onq_code spend(oq_nbits *r, onq_error *err) {
     oq_job *job = r->q.job;
     const bool planned = r->q.run.given != NULL, asks = oq_opt_is_set(job->opts, "data");
     if (!oq_opt_is_set(job->opts, "target_bits") || (planned && !asks))
@@ -493,7 +393,7 @@ static onq_code spend(run *r, onq_error *err) {
         .model = r->q.model, .config = &r->config, .plan = &r->q.plan, .made = &r->made};
     if (!asks) {
         OQ_TRY(oq_nb_spend(&nb, &b, err));
-        tell_spent(r, &b, 0);
+        oq_nbits_tell_spent(r, &b, 0);
         return ONQ_OK;
     }
     oq_nb_learn_job samples;
@@ -508,13 +408,13 @@ static onq_code spend(run *r, onq_error *err) {
     if (rc == ONQ_OK)
         rc = oq_nb_spend(&nb, &b, err);
     if (rc == ONQ_OK && !planned)
-        tell_spent(r, &b, oq_nb_weigher_runs(w));
+        oq_nbits_tell_spent(r, &b, oq_nb_weigher_runs(w));
     oq_nb_weigher_free(w);
     oq_source_close(samples.source);
     return rc;
 }
 
-static onq_code mix(run *r, onq_error *err) {
+static onq_code mix(oq_nbits *r, onq_error *err) {
     size_t n = 0;
     const oq_nb_mixed how = OQ_CHOSEN(r->q.job->opts, "mixed", oq_nb_mixed, MIXED);
     if (how == OQ_NB_MIXED_NONE)
@@ -529,41 +429,8 @@ static onq_code mix(run *r, onq_error *err) {
     return ONQ_OK;
 }
 
-static onq_code report_names(run *r, onq_error *err) {
-    oq_quant *q = &r->q;
-    oq_graph *g = q->model->proto->graph;
-    oq_pick names;
-    onq_code rc = ONQ_OK;
-    OQ_TRY(oq_quant_report_names(q->job, &q->config, g, err));
-    OQ_TRY(oq_pick_report(&r->config.include, q->job->env, g, "--nodes_to_include",
-                          q->config.strict, err));
-    oq_pick_init(&names, &q->job->arena);
-    for (size_t i = 0; i < r->config.nodes.n && rc == ONQ_OK; i++)
-        rc = oq_pick_add_name(&names, r->config.nodes.v[i].name, err);
-    if (rc == ONQ_OK)
-        rc = oq_pick_report(&names, q->job->env, g, "--node_config", q->config.strict, err);
-    return rc;
-}
-
-static void warn_of_rest(const run *r) {
-    static const char *const reasons[] = {OQ_NB_WHY_DOUBLE, OQ_NB_WHY_CONSTANT, OQ_NB_WHY_TURNED,
-                                          OQ_NB_WHY_BATCH, OQ_NB_WHY_INNER};
-    const onq_env *env = r->q.job->env;
-    for (size_t i = 0; i < (r->config.bnb4 ? 1 : OQ_COUNT(reasons)); i++) {
-        const oq_plan_node *first = NULL;
-        const size_t n = oq_plan_count_why(&r->q.plan, reasons[i], &first);
-        if (n > 0)
-            oq_warn(env, "%zu node%s stay%s float, the first is '%.*s' (%.*s): %s", n, OQ_NOUN_S(n),
-                    OQ_VERB_S(n), OQ_STR(first->name), OQ_STR(first->op_type), reasons[i]);
-    }
-    for (size_t i = 0; i < r->config.ratios.n; i++)
-        if (!r->config.ratios.v[i].used)
-            oq_warn(env, "--ratios: no weight that is quantized is called '%.*s'",
-                    OQ_STR(r->config.ratios.v[i].weight));
-}
-
 /* The values of a GGUF file, in place of those of the model. */
-static onq_code import(run *r, onq_error *err) {
+static onq_code import(oq_nbits *r, onq_error *err) {
     static const char *const anew[] = {"bits", "block_size", "quant_method", "target_bits"};
     const onq_options *o = r->q.job->opts;
     const char *path = r->config.bnb4 ? NULL : oq_opt_str(o, "weights");
@@ -576,40 +443,7 @@ static onq_code import(run *r, onq_error *err) {
     return oq_nb_import_open(&r->import, r->q.model, path, oq_opt_str(o, "weights_map"), err);
 }
 
-static onq_code tell_import(run *r, onq_error *err) {
-    oq_job *job = r->q.job;
-    if (r->config.import == NULL)
-        return ONQ_OK;
-    OQ_TRY(oq_file_check(&r->import.file.file, err));
-    oq_str first = {0};
-    const size_t unused = oq_nb_import_unused(&r->import, &first);
-    if (unused > 0)
-        oq_warn(job->env,
-                "--weights: no initializer takes %zu tensor%s of the file, the first is '%.*s': "
-                "what the model has in %s place stays (--weights_map names initializers)",
-                unused, OQ_NOUN_S(unused), OQ_STR(first), unused == 1 ? "its" : "their");
-    oq_buf_addf(&job->text,
-                "weights: %zu initializers from the file, %zu of them in its blocks, %zu quantized "
-                "anew%s\n",
-                r->import.n_taken, r->import.n_exact, r->import.n_anew,
-                r->import.n_anew > 0 ? " (which loses accuracy a second time)" : "");
-    if (r->import.n_wider > 0)
-        oq_buf_addf(
-            &job->text,
-            "weights: %zu of 5 or 6 bits take%s 8, which keeps them as they are or nearly so "
-            "(--bits 4 takes half the room, and rounds all weights anew)\n",
-            r->import.n_wider, r->import.n_wider == 1 ? "s" : "");
-    oq_jw_begin_object(&job->json, "weights");
-    oq_jw_uint(&job->json, "taken", r->import.n_taken);
-    oq_jw_uint(&job->json, "exact", r->import.n_exact);
-    oq_jw_uint(&job->json, "anew", r->import.n_anew);
-    oq_jw_uint(&job->json, "wider", r->import.n_wider);
-    oq_jw_uint(&job->json, "unused", unused);
-    oq_jw_end_object(&job->json);
-    return ONQ_OK;
-}
-
-static onq_code rotate(run *r, onq_error *err) {
+static onq_code rotate(oq_nbits *r, onq_error *err) {
     oq_rotated done;
     if (r->config.bnb4 || !oq_opt_flag(r->q.job->opts, "rotate"))
         return ONQ_OK;
@@ -620,7 +454,8 @@ static onq_code rotate(run *r, onq_error *err) {
     return ONQ_OK;
 }
 
-static onq_code run_steps(run *r, onq_code (*options)(run *r, onq_error *err), onq_error *err) {
+static onq_code run_steps(oq_nbits *r, onq_code (*options)(oq_nbits *r, onq_error *err),
+                          onq_error *err) {
     size_t n = 0;
     OQ_TRY(oq_quant_config(r->q.job, &r->q.config, err));
     OQ_TRY(options(r, err));
@@ -630,7 +465,7 @@ static onq_code run_steps(run *r, onq_code (*options)(run *r, onq_error *err), o
     OQ_TRY(rotate(r, err));
     OQ_TRY(import(r, err));
     OQ_TRY(raise_opset(r, err));
-    OQ_TRY(report_names(r, err));
+    OQ_TRY(oq_nbits_report_names(r, err));
     if (!r->config.bnb4 && r->q.run.given == NULL) {
         OQ_TRY(mix(r, err));
         if (r->config.all_weights)
@@ -638,21 +473,21 @@ static onq_code run_steps(run *r, onq_code (*options)(run *r, onq_error *err), o
     }
     if (!r->config.bnb4)
         OQ_TRY(spend(r, err));
-    OQ_TRY(warn_of_noise(r, err));
+    OQ_TRY(oq_nbits_warn_of_noise(r, err));
     OQ_TRY(oq_quant_make(&r->q, err));
-    warn_of_rest(r);
+    oq_nbits_warn_of_rest(r);
     if (r->auto_level)
         OQ_TRY(oq_nb_choose_level(&r->q, &r->config, &r->made, err));
     if (r->q.fitted.form == NULL) /* it is about the form that was made first */
         OQ_TRY(oq_nb_forecast(&r->q, &r->config, &r->made, err));
-    OQ_TRY(tell_import(r, err));
+    OQ_TRY(oq_nbits_tell_import(r, err));
     OQ_TRY(oq_quant_end(&r->q, err));
     return oq_nb_tell_floats(&r->q, &r->config, &r->made, err);
 }
 
 static onq_code run_with(oq_job *job, const char *format,
-                         onq_code (*options)(run *r, onq_error *err), onq_error *err) {
-    run r = {0};
+                         onq_code (*options)(oq_nbits *r, onq_error *err), onq_error *err) {
+    oq_nbits r = {0};
     oq_quant_init(&r.q, job, format, quantize, &r);
     r.q.weights_only = true;
     oq_nb_config_init(&r.config, &r.q.config);

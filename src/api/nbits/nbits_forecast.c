@@ -1,7 +1,7 @@
 /*
  * nbits_forecast.c — see nbits_forecast.h.
  */
-#include "api/commands/nbits_forecast.h"
+#include "api/nbits/nbits_forecast.h"
 
 #include "api/samples.h"
 #include "quantize/cost/nbits_time.h"
