@@ -4,6 +4,7 @@
 #include "quantize/refine/learn.h"
 
 #include "onnx/tensor.h"
+#include "quantize/rounding/solve.h"
 
 /* Coarse weights, of few bits or with one scale for all channels, are rounded towards those that
  * fit the quantized inputs best (solve.h); with a ridge of 0.05 they learned the samples by heart.
@@ -185,8 +186,8 @@ onq_code oq_learn_share(oq_learn *n, oq_learn *const *others, size_t n_others, o
         }
     n->row = OQ_NEW_ARRAY(&n->arena, float, r->width + 1);
     n->hessians = OQ_NEW_ARRAY(&n->arena, oq_hessian, r->groups);
-    n->factors = OQ_NEW_ARRAY(&n->arena, oq_round_factor, r->groups);
-    OQ_TRY_ALLOC(n->row != NULL && n->hessians != NULL && n->factors != NULL, err);
+    n->planes = OQ_NEW_ARRAY(&n->arena, oq_plane, r->groups);
+    OQ_TRY_ALLOC(n->row != NULL && n->hessians != NULL && n->planes != NULL, err);
     for (; n->n_hessians < r->groups; n->n_hessians++)
         OQ_TRY(oq_hessian_init(&n->hessians[n->n_hessians], n->how->linear, n->how->pool,
                                n->how->alloc, r->k, n->aims ? r->k : 0, UINT64_MAX, err));
@@ -197,8 +198,7 @@ void oq_learn_release(oq_learn *n) {
     if (n->how == NULL)
         return;
     for (size_t i = 0; i < n->n_hessians; i++) {
-        if (n->factors[i].u != NULL)
-            oq_round_factor_release(&n->factors[i], &n->hessians[i]);
+        oq_plane_release(&n->planes[i]);
         oq_hessian_release(&n->hessians[i]);
     }
     oq_free(n->how->alloc, n->flt, n->float_size * sizeof *n->flt);
@@ -264,37 +264,70 @@ static onq_code make_group(oq_learn *n, group *g, onq_error *err) {
                : oq_fail_nomem(err);
 }
 
-/* What the inputs of a group make of the Hessian, once for all that share it. *h is NULL where
- * nothing was ever seen. */
-static onq_code find_factor(oq_learn *n, size_t at, const oq_hessian **h, const oq_round_factor **f,
-                            onq_error *err) {
+/* Large inputs first: a layer that does not aim. What its inputs make of the Hessian is found once
+ * for all that share it. *p is NULL where nothing was ever seen. */
+static onq_code find_plane(oq_learn *n, size_t at, const oq_plane **p, onq_error *err) {
     oq_learn *of = n->like != NULL ? n->like : n;
-    oq_hessian *own = &of->hessians[at];
-    *h = NULL;
-    *f = NULL;
-    if (own->x != NULL)
-        OQ_TRY(oq_hessian_finish(own, err));
-    if (own->rows == 0)
-        return ONQ_OK;
-    if (of->factors[at].u == NULL)
-        OQ_TRY(oq_round_factor_init(&of->factors[at], own, NULL, n->aims ? COARSE_DAMP : DAMP,
-                                    !n->aims, err));
-    *h = own;
-    *f = &of->factors[at];
+    oq_hessian *h = &of->hessians[at];
+    *p = NULL;
+    if (of->planes[at].r == NULL) {
+        if (h->rows == 0)
+            return ONQ_OK;
+        OQ_TRY(oq_hessian_finish(h, err));
+        OQ_TRY(oq_plane_init(&of->planes[at], h, DAMP, err));
+        oq_hessian_release(h);
+    }
+    *p = &of->planes[at];
     return ONQ_OK;
 }
 
-static onq_code round_group(oq_learn *n, group *g, size_t at, const float *weight, int32_t *all,
-                            onq_error *err) {
+static onq_code round_plane(oq_learn *n, const group *g, size_t at, onq_error *err) {
+    oq_plane_job job = {.pool = n->how->pool,
+                        .alloc = n->how->alloc,
+                        .k = n->rows.k,
+                        .n = n->rows.n,
+                        .w = g->w,
+                        .scale = g->scale,
+                        .zero = g->zero,
+                        .lo = n->grid.limits.min,
+                        .hi = n->grid.limits.max,
+                        .out = g->out};
+    OQ_TRY(find_plane(n, at, &job.plane, err));
+    return oq_plane_round(&job, err);
+}
+
+/* Towards the weights that fit the quantized inputs best. */
+static onq_code round_aiming(oq_learn *n, const group *g, size_t at, onq_error *err) {
     const oq_rows *r = &n->rows;
-    const oq_learned *learned = &n->grid;
-    oq_round_grid grid = {.lo = learned->limits.min,
-                          .hi = learned->limits.max,
+    oq_hessian *h = &n->hessians[at];
+    oq_round_grid grid = {.lo = n->grid.limits.min,
+                          .hi = n->grid.limits.max,
                           .rows = r->k,
                           .scale = g->scale,
                           .zero = g->zero};
-    const oq_hessian *h = NULL;
-    const oq_round_factor *f = NULL;
+    oq_round_job job = {.k = r->k,
+                        .n = r->n,
+                        .w = g->target,
+                        .hessian = h->rows > 0 ? h : NULL,
+                        .linear = n->how->linear,
+                        .pool = n->how->pool,
+                        .alloc = n->how->alloc,
+                        .grid = &grid,
+                        .damp = COARSE_DAMP,
+                        .sweeps = COARSE_SWEEPS,
+                        .out = g->out};
+    OQ_TRY(oq_hessian_finish(h, err));
+    if (h->rows > 0)
+        OQ_TRY(oq_round_target(h, g->w, r->n, RIDGE, g->target, err));
+    else
+        memcpy(g->target, g->w, r->k * r->n * sizeof *g->w);
+    return oq_round(&job, err);
+}
+
+static onq_code round_group(oq_learn *n, const group *g, size_t at, const float *weight,
+                            int32_t *all, onq_error *err) {
+    const oq_rows *r = &n->rows;
+    const oq_learned *learned = &n->grid;
     for (size_t c = 0; c < r->n; c++) {
         const size_t channel = learned->n_scales == 1 ? 0 : at * r->n + c;
         g->scale[c] = learned->scales[channel];
@@ -303,25 +336,7 @@ static onq_code round_group(oq_learn *n, group *g, size_t at, const float *weigh
     for (size_t i = 0; i < r->k; i++)
         for (size_t c = 0; c < r->n; c++)
             g->w[i * r->n + c] = weight[oq_rows_weight(r, at, i, c)];
-    OQ_TRY(find_factor(n, at, &h, &f, err));
-    if (n->aims && h != NULL)
-        OQ_TRY(oq_round_target(h, g->w, r->n, RIDGE, g->target, err));
-    else if (n->aims)
-        memcpy(g->target, g->w, r->k * r->n * sizeof *g->w);
-    oq_round_job job = {.k = r->k,
-                        .n = r->n,
-                        .w = g->target,
-                        .hessian = h,
-                        .factor = f,
-                        .linear = n->how->linear,
-                        .pool = n->how->pool,
-                        .alloc = n->how->alloc,
-                        .grid = &grid,
-                        .damp = n->aims ? COARSE_DAMP : DAMP,
-                        .act_order = !n->aims,
-                        .sweeps = n->aims ? COARSE_SWEEPS : 0,
-                        .out = g->out};
-    OQ_TRY(oq_round(&job, err));
+    OQ_TRY(n->aims ? round_aiming(n, g, at, err) : round_plane(n, g, at, err));
     for (size_t i = 0; i < r->k; i++)
         for (size_t c = 0; c < r->n; c++)
             all[oq_rows_weight(r, at, i, c)] = g->out[i * r->n + c];

@@ -18,7 +18,7 @@
 
 #include "quantize/number/qtype.h"
 #include "quantize/refine/rows.h"
-#include "quantize/rounding/solve.h"
+#include "quantize/rounding/plane.h"
 
 typedef struct oq_learn_how {
     const oq_linear *linear;
@@ -58,8 +58,8 @@ typedef struct oq_learn {
     oq_arena arena; /* of this layer */
     oq_learned grid;
     oq_rows rows;
-    oq_hessian *hessians;     /* by group */
-    oq_round_factor *factors; /* of those that were made */
+    oq_hessian *hessians; /* by group; those of a layer that does not aim go with the plane */
+    oq_plane *planes;     /* of those that were made */
     size_t n_hessians;
     uint64_t per_sample; /* rows taken of one sample, at most */
     float *flt;          /* rows of the float model: [sample][per_sample][width] */

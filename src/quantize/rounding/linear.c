@@ -57,9 +57,9 @@ void oq_linear_open(oq_linear *l, bool plain) {
         void *lib = oq_os_library_for_good(*name);
         if (lib == NULL)
             continue;
-        if (find(lib, "dpotrf_", &o.potrf) && find(lib, "dtrtri_", &o.trtri) &&
-            find(lib, "dpotrs_", &o.potrs) && find(lib, "dgemm_", &o.dgemm) &&
-            find(lib, "sgemm_", &o.sgemm)) {
+        if (find(lib, "dpotrf_", &o.potrf) && find(lib, "spotrf_", &o.spotrf) &&
+            find(lib, "dtrtri_", &o.trtri) && find(lib, "dpotrs_", &o.potrs) &&
+            find(lib, "dgemm_", &o.dgemm) && find(lib, "sgemm_", &o.sgemm)) {
             use_one_thread(&o, lib);
             *l = o;
         }
@@ -82,6 +82,25 @@ static bool plain_cholesky(double *a, size_t n) {
         for (size_t k = i + 1; k < n; k++) {
             const double f = row[k];
             double *below = a + k * n;
+#pragma omp simd
+            for (size_t j = k; j < n; j++)
+                below[j] -= f * row[j];
+        }
+    }
+    return true;
+}
+
+static bool plain_factor(float *a, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        float *row = a + i * n;
+        if (!(row[i] > 0) || !isfinite(row[i]))
+            return false;
+        const float d = sqrtf(row[i]);
+        for (size_t j = i; j < n; j++)
+            row[j] /= d;
+        for (size_t k = i + 1; k < n; k++) {
+            const float f = row[k];
+            float *below = a + k * n;
 #pragma omp simd
             for (size_t j = k; j < n; j++)
                 below[j] -= f * row[j];
@@ -130,6 +149,16 @@ bool oq_linear_cholesky(const oq_linear *l, double *a, size_t n) {
     const int side = (int)n;
     int info = 0;
     l->potrf("L", &side, a, &side, &info, 1);
+    return info == 0;
+}
+
+bool oq_linear_factor(const oq_linear *l, float *a, size_t n) {
+    assert(n > 0 && n <= OQ_MAX_LINEAR);
+    if (l->spotrf == NULL)
+        return plain_factor(a, n);
+    const int side = (int)n;
+    int info = 0;
+    l->spotrf("L", &side, a, &side, &info, 1);
     return info == 0;
 }
 
@@ -219,4 +248,26 @@ void oq_linear_product(const oq_linear *l, size_t m, size_t n, size_t k, const f
                 to[j] += f * from[j];
         }
     }
+}
+
+void oq_linear_add(const oq_linear *l, size_t m, size_t n, size_t k, const float *a, size_t lda,
+                   const float *b, size_t ldb, float *c, size_t ldc) {
+    if (m == 0 || n == 0 || k == 0)
+        return;
+    if (l->sgemm != NULL) {
+        const int im = (int)m, in = (int)n, ik = (int)k, ia = (int)lda, ib = (int)ldb,
+                  ic = (int)ldc;
+        const float one = 1;
+        l->sgemm("N", "N", &in, &im, &ik, &one, b, &ib, a, &ia, &one, c, &ic, 1, 1);
+        return;
+    }
+    for (size_t i = 0; i < m; i++)
+        for (size_t q = 0; q < k; q++) {
+            const float f = a[i * lda + q];
+            const float *from = b + q * ldb;
+            float *to = c + i * ldc;
+#pragma omp simd
+            for (size_t j = 0; j < n; j++)
+                to[j] += f * from[j];
+        }
 }

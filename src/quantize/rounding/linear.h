@@ -18,6 +18,7 @@
 typedef struct oq_linear {
     const char *name; /* of the library; NULL: plain loops */
     void (*potrf)(const char *, const int *, double *, const int *, int *, size_t);
+    void (*spotrf)(const char *, const int *, float *, const int *, int *, size_t);
     void (*trtri)(const char *, const char *, const int *, double *, const int *, int *, size_t,
                   size_t);
     void (*potrs)(const char *, const int *, const int *, const double *, const int *, double *,
@@ -42,6 +43,8 @@ void oq_linear_close(oq_linear *l);
 /* a = U^T U: its upper triangle becomes U. False when `a` is not positive definite; it is spoilt
  * then. */
 bool oq_linear_cholesky(const oq_linear *l, double *a, size_t n);
+/* The same of floats. */
+bool oq_linear_factor(const oq_linear *l, float *a, size_t n);
 /* The upper triangle of `a` becomes the U whose U^T U is the inverse of a. False when `a` is not
  * positive definite; it is spoilt then. */
 bool oq_linear_inverse_factor(const oq_linear *l, double *a, size_t n);
@@ -53,3 +56,6 @@ void oq_linear_subtract(const oq_linear *l, size_t m, size_t n, size_t k, const 
 /* c[m x n] = a^T b of floats, likewise. */
 void oq_linear_product(const oq_linear *l, size_t m, size_t n, size_t k, const float *a, size_t lda,
                        const float *b, size_t ldb, float *c, size_t ldc);
+/* c[m x n] += a b of floats, with a[m x k] and b[k x n]. */
+void oq_linear_add(const oq_linear *l, size_t m, size_t n, size_t k, const float *a, size_t lda,
+                   const float *b, size_t ldb, float *c, size_t ldc);

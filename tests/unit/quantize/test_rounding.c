@@ -2,6 +2,7 @@
  * test_rounding.c — learned rounding: linear algebra with and without a library, sums of products
  * of inputs, and integers that lower the error of the output.
  */
+#include "quantize/rounding/plane.h"
 #include "quantize/rounding/solve.h"
 
 #include "flaky_alloc.h"
@@ -91,6 +92,19 @@ static void check_linear(bool plain) {
                     sum += a[i * SIDE + k] * u[m * SIDE + k] * u[m * SIDE + j];
             assert_true(fabs(sum - (i == j ? 1 : 0)) < 1e-12);
         }
+    float f[SIDE * SIDE];
+    for (size_t i = 0; i < SIDE * SIDE; i++)
+        f[i] = (float)a[i];
+    assert_true(oq_linear_factor(&l, f, SIDE));
+    for (size_t i = 0; i < SIDE; i++)
+        for (size_t j = i; j < SIDE; j++) {
+            float sum = 0;
+            for (size_t k = 0; k <= i; k++)
+                sum += f[k * SIDE + i] * f[k * SIDE + j];
+            assert_true(fabs((double)sum - a[i * SIDE + j]) < 1e-4);
+        }
+    f[0] = -1;
+    assert_false(oq_linear_factor(&l, f, SIDE));
     a[0] = -1;
     memcpy(u, a, sizeof u);
     assert_false(oq_linear_inverse_factor(&l, u, SIDE));
@@ -143,6 +157,9 @@ static void products(void **state) {
         oq_linear_open(&l, plain != 0);
         oq_linear_product(&l, 3, 2, 2, a, 3, b, 2, c, 2); /* [2 x 3]^T [2 x 2] */
         oq_linear_subtract(&l, 3, 2, 2, da, 3, db, 2, d, 2);
+        float sum[4] = {1, 1, 1, 1};
+        oq_linear_add(&l, 2, 2, 2, a + 1, 3, b, 2, sum, 2); /* [[2, 3], [5, 6]] [2 x 2] + 1 */
+        assert_true(sum[0] == 303 && sum[1] == 3021 && sum[2] == 606 && sum[3] == 6051);
         const float want[6] = {401, 4010, 502, 5020, 603, 6030};
         for (int i = 0; i < 6; i++) {
             assert_true(c[i] == want[i]);
@@ -476,6 +493,176 @@ static void weights_for_wanted_outputs(void **state) {
     bench_end(&b);
 }
 
+/* ---- in float32, from the last input to the first ---- */
+
+#define WIDE 200 /* columns: more than one task has, and inputs of more than one block */
+
+typedef struct planes {
+    bench b;
+    oq_hessian h;
+    oq_plane plane;
+    float *w, scale[WIDE], zero[WIDE];
+    int32_t *out;
+    oq_plane_job job;
+} planes;
+
+static planes *begin_plane(unsigned threads, bool plain) {
+    enum { ROWS = 600 };
+    planes *f = calloc(1, sizeof *f);
+    float *x = malloc(ROWS * K * sizeof *x);
+    unsigned seed = 11;
+    onq_error err = ONQ_ERROR_INIT;
+    assert_non_null(f);
+    assert_non_null(x);
+    bench_begin(&f->b, threads, plain);
+    draw_inputs(x, ROWS, K, 3);
+    gather(&f->b, &f->h, x, NULL, ROWS, ROWS);
+    free(x);
+    assert_ok(oq_plane_init(&f->plane, &f->h, 0.01, &err), err);
+    f->w = malloc(K * WIDE * sizeof *f->w);
+    f->out = malloc(K * WIDE * sizeof *f->out);
+    assert_non_null(f->w);
+    assert_non_null(f->out);
+    for (size_t i = 0; i < K * WIDE; i++)
+        f->w[i] = number(&seed);
+    for (size_t i = 0; i < WIDE; i++) {
+        f->scale[i] = (1 + (float)(i % 5)) / 14;
+        f->zero[i] = i % 2 == 0 ? 8 : 7;
+    }
+    f->job = (oq_plane_job){.plane = &f->plane,
+                            .pool = f->b.pool,
+                            .alloc = &f->b.env->alloc,
+                            .k = K,
+                            .n = WIDE,
+                            .w = f->w,
+                            .scale = f->scale,
+                            .zero = f->zero,
+                            .lo = 0,
+                            .hi = 15,
+                            .out = f->out};
+    return f;
+}
+
+static void end_plane(planes *f) {
+    oq_plane_release(&f->plane);
+    oq_hessian_release(&f->h);
+    bench_end(&f->b);
+    free(f->w);
+    free(f->out);
+    free(f);
+}
+
+/* d^T H d of all columns. */
+static double plane_error(const planes *f) {
+    double sum = 0;
+    for (size_t c = 0; c < WIDE; c++) {
+        double d[K];
+        for (size_t i = 0; i < K; i++)
+            d[i] = (double)f->w[i * WIDE + c] -
+                   (double)f->scale[c] * ((double)f->out[i * WIDE + c] - (double)f->zero[c]);
+        for (size_t i = 0; i < K; i++)
+            for (size_t j = 0; j < K; j++)
+                sum += d[i] * f->h.sum[i * K + j] * d[j];
+    }
+    return sum;
+}
+
+static double round_plane(planes *f, const oq_plane *plane) {
+    onq_error err = ONQ_ERROR_INIT;
+    f->job.plane = plane;
+    assert_ok(oq_plane_round(&f->job, &err), err);
+    for (size_t i = 0; i < K * WIDE; i++)
+        assert_in_range(f->out[i], 0, 15);
+    return plane_error(f);
+}
+
+/* It does what GPTQ does in the order of the inputs, with and without a library. */
+static void planes_are_gptq(void **state) {
+    (void)state;
+    for (int plain = 0; plain < 2; plain++) {
+        planes *f = begin_plane(2, plain != 0);
+        const double nearest = round_plane(f, NULL), plane = round_plane(f, &f->plane);
+        onq_error err = ONQ_ERROR_INIT;
+        oq_round_grid grid = {.lo = 0, .hi = 15, .rows = K, .scale = f->scale, .zero = f->zero};
+        oq_round_job job = {.k = K,
+                            .n = WIDE,
+                            .w = f->w,
+                            .hessian = &f->h,
+                            .linear = &f->b.linear,
+                            .pool = f->b.pool,
+                            .alloc = &f->b.env->alloc,
+                            .grid = &grid,
+                            .damp = 0.01,
+                            .act_order = true,
+                            .out = f->out};
+        assert_ok(oq_round(&job, &err), err);
+        const double gptq = plane_error(f);
+        assert_true(plane < 0.6 * nearest);
+        assert_true(fabs(plane - gptq) < 0.002 * gptq);
+        end_plane(f);
+    }
+}
+
+static void threads_of_planes(void **state) {
+    (void)state;
+    planes *one = begin_plane(1, false), *three = begin_plane(3, false);
+    round_plane(one, &one->plane);
+    round_plane(three, &three->plane);
+    assert_memory_equal(one->out, three->out, K * WIDE * sizeof *one->out);
+    end_plane(one);
+    end_plane(three);
+}
+
+/* Inputs that were never seen leave the nearest integers, also far beyond what floats hold; two that
+ * are always the same need some damping; and what is no number is refused. */
+static void planes_of_odd_inputs(void **state) {
+    (void)state;
+    planes *f = begin_plane(1, false);
+    oq_plane p;
+    onq_error err = ONQ_ERROR_INIT;
+    for (size_t i = 0; i < K * K; i++)
+        f->h.sum[i] *= 1e200;
+    assert_ok(oq_plane_init(&p, &f->h, 0.01, &err), err);
+    assert_true(round_plane(f, &p) > 0);
+    oq_plane_release(&p);
+    for (size_t i = 0; i < K * K; i++)
+        f->h.sum[i] = 1;
+    assert_ok(oq_plane_init(&p, &f->h, 0, &err), err);
+    oq_plane_release(&p);
+    memset(f->h.sum, 0, K * K * sizeof *f->h.sum);
+    assert_ok(oq_plane_init(&p, &f->h, 0.01, &err), err);
+    round_plane(f, &p);
+    oq_plane_release(&p);
+    for (size_t i = 0; i < K * WIDE; i++) {
+        const float q = f->w[i] / f->scale[i % WIDE] + f->zero[i % WIDE];
+        assert_true(fabsf((float)f->out[i] - fminf(15, fmaxf(0, q))) <= 0.5f + 1e-5f);
+    }
+    f->h.sum[0] = NAN;
+    assert_fails(oq_plane_init(&p, &f->h, 0.01, &err), ONQ_E_INVALID, err, "not finite");
+    end_plane(f);
+}
+
+static onq_code plane_body(const onq_allocator *a, void *ctx, onq_error *err) {
+    planes *f = ctx;
+    oq_plane p;
+    oq_hessian h = f->h;
+    oq_plane_job job = f->job;
+    h.alloc = a;
+    OQ_TRY(oq_plane_init(&p, &h, 0.01, err));
+    job.plane = &p;
+    job.alloc = a;
+    const onq_code rc = oq_plane_round(&job, err);
+    oq_plane_release(&p);
+    return rc;
+}
+
+static void planes_without_memory(void **state) {
+    (void)state;
+    planes *f = begin_plane(1, false);
+    assert_true(flaky_sweep(plane_body, f) >= 4);
+    end_plane(f);
+}
+
 /* ---- inputs that say nothing, memory ---- */
 
 static void dead_and_broken_inputs(void **state) {
@@ -554,6 +741,10 @@ int main(void) {
                                        cmocka_unit_test(scales_that_move),
                                        cmocka_unit_test(weights_for_other_inputs),
                                        cmocka_unit_test(weights_for_wanted_outputs),
+                                       cmocka_unit_test(planes_are_gptq),
+                                       cmocka_unit_test(threads_of_planes),
+                                       cmocka_unit_test(planes_of_odd_inputs),
+                                       cmocka_unit_test(planes_without_memory),
                                        cmocka_unit_test(dead_and_broken_inputs),
                                        cmocka_unit_test(stopped),
                                        cmocka_unit_test(files_do_not_matter),
