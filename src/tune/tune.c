@@ -535,7 +535,10 @@ static onq_code find_or_measure(oq_tune *t, oq_candidate *c, onq_error *err) {
     }
     if (!oq_tune_affords(t, &c->recipe))
         return oq_tune_leave_out(t, c->label, err);
+    const double began = oq_tune_spent(t);
     const onq_code rc = measure(t, c, &why);
+    oq_log(t->env, ONQ_LOG_DEBUG, "%s: %.3f s of the processor, %.3f in all", c->label,
+           oq_tune_spent(t) - began, oq_tune_spent(t));
     OQ_TRY(keep(t, c, rc, &why, err));
     if (is_given_up(c))
         OQ_TRY(oq_tune_leave_out(t, c->label, err));
