@@ -84,6 +84,9 @@ typedef struct oq_session_options {
     bool alone;
     bool no_spinning;     /* the runtime's threads sleep between nodes instead of waiting busily */
     bool no_memory_reuse; /* memory arena and patterns off: smaller peak, slower */
+    /* QuantizeLinear and DequantizeLinear are computed as they stand, at any level: no product
+     * becomes one of integers, and no float weight is quantized. */
+    bool keeps_pairs;
     /* Kernels read weights where they are and make no copies in forms of their own: in a model
      * whose weights lie in files these take no memory that the system cannot have back. Slower. */
     bool no_packing;

@@ -204,6 +204,9 @@ static onq_code set_options(ort_session *s, OrtSessionOptions *o, const oq_sessi
     if (so->no_packing)
         OQ_TRY(oq_ort_check(api, api->AddSessionConfigEntry(o, "session.disable_prepacking", "1"),
                             err, "options"));
+    if (so->keeps_pairs)
+        OQ_TRY(oq_ort_check(api, api->AddSessionConfigEntry(o, "session.disable_quant_qdq", "1"),
+                            err, "options"));
     /* Observers run on one thread. Without this the others would spin meanwhile, and take time from
      * threads that have work. */
     if (so->observer != NULL)

@@ -165,8 +165,7 @@ static void drop_all(oq_slicer *s, const oq_numbers *values) {
 
 static onq_code run_samples(const oq_stepper *st, step *p, onq_error *err) {
     oq_slicer *s = p->s;
-    /* Any other level quantizes the float weights of a Conv per tensor. */
-    OQ_TRY(oq_slice_open(&p->slice, OQ_OPT_NONE, err));
+    OQ_TRY(oq_slice_open(&p->slice, st->o.level, err));
     for (size_t k = 0; k < s->n_samples; k++) {
         OQ_TRY(run_sample(p, k, err));
         if (p->roomy && s->bytes > st->o.memory / 2) {

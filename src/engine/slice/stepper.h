@@ -34,6 +34,9 @@ typedef struct oq_stepper_options {
      * once they were computed. They are kept where all that is kept takes no more than half of
      * `memory`; else they are computed again. NULL or OQ_NO_NODE: there is none. */
     const uint32_t *settled;
+    /* Of the sessions. Beyond OQ_OPT_NONE the slicer's session should keep pairs: else the runtime
+     * quantizes float weights of a Conv per tensor. */
+    oq_opt_level level;
     uint64_t memory;  /* bytes of tensors that may be kept: samples that pass it are let go */
     uint64_t at_once; /* bytes of constants that a session should have; 0: 64 MiB */
 } oq_stepper_options;

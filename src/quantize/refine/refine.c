@@ -68,7 +68,7 @@ static onq_code open_float(refiner *r, const oq_observer *observer, oq_session *
     oq_session_options o = r->job->session;
     o.model = r->job->model;
     o.n_threads = OQ_THREADS_RUNTIME;
-    o.level = OQ_OPT_BASIC;
+    o.level = OQ_OPT_ALL;
     o.no_spinning = true;
     o.observer = observer;
     return oq_session_open(r->job->engine, &o, out, err);
@@ -166,8 +166,10 @@ static onq_code make_stepper(refiner *r, bool floats, oq_stepper **out, onq_erro
                             .stops = stops,
                             .n_stops = n,
                             .settled = floats ? NULL : settled,
+                            .level = OQ_OPT_ALL,
                             .memory = r->job->memory / (r->job->learn_rounding ? 2 : 1)};
     o.slice.session.n_threads = OQ_THREADS_RUNTIME;
+    o.slice.session.keeps_pairs = true; /* what layers make is looked at before it is rounded */
     return oq_stepper_new(&o, r->job->source, out, err);
 }
 

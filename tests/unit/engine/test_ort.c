@@ -414,6 +414,39 @@ static void test_alone(void **state) {
     }
 }
 
+/* A Conv with float weights between QuantizeLinear and DequantizeLinear: optimised, the runtime
+ * would quantize its weights with one scale, which leaves nothing of the second. */
+static void test_pairs_that_are_kept(void **state) {
+    world *w = need_engine(state);
+    static const float scale[] = {0.02f}, weights[] = {100, 0.3f};
+    static const uint8_t zero[] = {128};
+    static const float x[4] = {-1, 0.5f, 2, 1.25f};
+    static const int64_t dims[4] = {1, 1, 2, 2};
+    oq_datum in = vector(x, &four);
+    bm *b = &w->b;
+    in.rank = 4;
+    in.dims = dims;
+    bm_input(b, "x", OQ_FLOAT, "1,1,2,2");
+    bm_f32(b, "s", "", scale);
+    bm_raw(b, "z", OQ_UINT8, "", zero, sizeof zero);
+    bm_f32(b, "w", "2,1,1,1", weights);
+    bm_node(b, "QuantizeLinear", "q", "x s z", "xq", "");
+    bm_node(b, "DequantizeLinear", "dq", "xq s z", "xd", "");
+    bm_node(b, "Conv", "conv", "xd w", "c", "");
+    bm_node(b, "QuantizeLinear", "qc", "c s z", "cq", "");
+    bm_node(b, "DequantizeLinear", "dqc", "cq s z", "y", "");
+    bm_output(b, "y", OQ_FLOAT, "1,2,2,2");
+    const oq_session_options o = {
+        .model = b->m, .n_threads = 1, .level = OQ_OPT_ALL, .keeps_pairs = true};
+    oq_session *s = NULL;
+    oq_outputs out;
+    assert_ok(oq_session_open(w->engine, &o, &s, &err), err);
+    assert_ok(oq_session_run(s, &in, 1, &out, &err), err);
+    for (int i = 0; i < 4; i++)
+        assert_float_equal(((const float *)out.v[0].data)[4 + i], 0.3f * x[i], 0.0101f);
+    oq_session_close(s);
+}
+
 static void test_refusals(void **state) {
     world *w = need_engine(state);
     build(&w->b);
@@ -609,6 +642,7 @@ int main(void) {
         BOTH(test_observer_that_fails),
         BOTH(test_groups),
         cmocka_unit_test_setup_teardown(test_order_of_groups, setup_real, teardown),
+        cmocka_unit_test_setup_teardown(test_pairs_that_are_kept, setup_real, teardown),
         BOTH(test_alone),
         BOTH(test_refusals),
         cmocka_unit_test_setup_teardown(test_fake_fails_when_told, setup_fake, teardown),
