@@ -23,6 +23,7 @@
  */
 #pragma once
 
+#include "calibrate/extents.h"
 #include "calibrate/ranges.h"
 #include "engine/engine.h"
 #include "samples/record.h"
@@ -83,6 +84,10 @@ typedef struct oq_cal_job {
     /* State is saved here and taken up again; NULL: nowhere. Who has kept the result removes the
      * file. */
     const char *checkpoint;
+    /* What MinMax sees of the observed tensors is remembered here, by the numbers that the source
+     * gives its samples; where all of it is there already, nothing runs. Methods and options that
+     * ask for more neither read nor fill it. Or NULL. */
+    oq_extent_memory *extents;
     oq_record *first; /* empty; gets the runs of the first samples that it wants. Or NULL */
     /* The source gives raw steps (samples/sequence/steps.h), and the calibration walks along with
      * the model that it observes; NULL: samples are complete. */

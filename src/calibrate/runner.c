@@ -201,7 +201,7 @@ onq_code oq_runner_see_fixed(const oq_runner *r, oq_collector *c, onq_error *err
 }
 
 /* MinMax: all n samples have run, those before a checkpoint too. */
-static onq_code fixed_in_all(oq_runner *r, uint64_t n, onq_error *err) {
+onq_code oq_runner_fixed_in_all(oq_runner *r, uint64_t n, onq_error *err) {
     if (n == 0 || oq_collect_keeps_rows(&r->c))
         return ONQ_OK;
     OQ_TRY(oq_runner_see_fixed(r, &r->c, err));
@@ -448,9 +448,12 @@ static onq_code run_turn(void *ctx, const oq_turn *t, onq_error *err) {
     const passing *p = ctx;
     oq_runner *r = p->r;
     const oq_sample *s = &t->samples[0];
+    oq_lane *l = &r->lanes[p->at_once ? t->lane : 0];
+    l->c->place = t->at;
+    l->strays |= r->c.by_sample != NULL && s->number != r->numbers[t->at];
     if (p->at_once)
-        return walk_sample(&r->lanes[t->lane], s, NULL, err);
-    OQ_TRY(walk_sample(&r->lanes[0], s, is_recorded(r, s->number) ? r->job->first : NULL, err));
+        return walk_sample(l, s, NULL, err);
+    OQ_TRY(walk_sample(l, s, is_recorded(r, s->number) ? r->job->first : NULL, err));
     if (r->n_lanes == 0)
         OQ_TRY(decide_lanes(r, p->before, err));
     /* A run that is taken up begins with a sequence. */
@@ -489,5 +492,5 @@ onq_code oq_runner_samples(oq_runner *r, oq_source *src, uint64_t from, uint64_t
         return oq_fail(err, ONQ_E_INVALID, "%s: there are no samples", oq_source_text(src));
     if (to == OQ_CAL_ALL)
         to = r->meta.total = oq_source_count(src);
-    return oq_runner_is_histogram(r) ? ONQ_OK : fixed_in_all(r, to, err);
+    return oq_runner_is_histogram(r) ? ONQ_OK : oq_runner_fixed_in_all(r, to, err);
 }

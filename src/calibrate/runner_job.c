@@ -5,6 +5,7 @@
  * Passes are as collect.h draws them. With a checkpoint the state is written every so often
  * (partial.h) and a later call goes on from there; then nothing is kept or counted ahead.
  */
+#include "calibrate/collect/collect_int.h"
 #include "calibrate/runner_parts.h"
 #include "calibrate/select.h"
 
@@ -80,6 +81,81 @@ static onq_code make_collector(oq_runner *r, onq_error *err) {
             r->c.v[i].alias = oq_map_find(&map, t->alias_of) + 1;
     }
     return watch_pads(r, &targets, &map, err);
+}
+
+/* ---- memory ---- */
+
+static onq_code check_counts(const oq_runner *r, onq_error *err) {
+    const uint64_t n = r->meta.total, stride = r->job->options->stride;
+    if (n == 0)
+        return oq_fail(err, ONQ_E_INVALID, "%s: no data is collected: there are no samples",
+                       oq_source_text(r->job->source));
+    if (stride > 0 && n != OQ_CAL_ALL && n % stride != 0)
+        return oq_fail(
+            err, ONQ_E_OPTION,
+            "%llu samples cannot be divided into strides of %llu (choose another stride, or "
+            "another number of samples with limit)",
+            (unsigned long long)n, (unsigned long long)stride);
+    if (stride > 0 && r->job->walker != NULL)
+        return oq_fail(err, ONQ_E_OPTION,
+                       "strides would cut sequences: a model with states is calibrated without");
+    if (stride > 0 && r->part != NULL)
+        return oq_fail(err, ONQ_E_OPTION, "strides and shards cannot be used together");
+    return ONQ_OK;
+}
+
+#define MEMORY_ROOM ((uint64_t)64 << 20) /* bytes, for what a pass sees by sample */
+
+/* Sample by sample there is one extent of each tensor, and no more is asked for. */
+static bool may_recall(const oq_runner *r) {
+    const oq_cal_job *job = r->job;
+    const oq_cal_options *o = job->options;
+    return job->extents != NULL && !oq_runner_is_histogram(r) && !oq_collect_keeps_rows(&r->c) &&
+           !o->per_channel && !o->inner && !o->fast && r->part == NULL && job->checkpoint == NULL &&
+           job->first == NULL && job->walker == NULL;
+}
+
+static onq_code recall(oq_runner *r, onq_error *err) {
+    const oq_cal_job *job = r->job;
+    OQ_TRY(oq_source_measure(job->source, err));
+    const uint64_t n = r->meta.total = oq_source_count(job->source);
+    OQ_TRY(check_counts(r, err));
+    const oq_seen_tensor **seen = OQ_NEW_ARRAY(&r->arena, const oq_seen_tensor *, r->n_names + 1);
+    r->numbers = OQ_NEW_ARRAY(&r->arena, uint64_t, n + 1);
+    OQ_TRY_ALLOC(seen != NULL && r->numbers != NULL, err);
+    for (uint64_t i = 0; i < n; i++)
+        r->numbers[i] = oq_source_number(job->source, i);
+    r->recalled = true;
+    for (size_t i = 0; i < r->n_names && r->recalled; i++) {
+        seen[i] = oq_extent_memory_find(job->extents, r->names[i], r->numbers, n);
+        r->recalled = seen[i] != NULL;
+    }
+    for (size_t i = 0; i < r->n_names && r->recalled; i++)
+        OQ_TRY(oq_collect_recall(&r->c, r->tensors[i], seen[i], r->numbers, n, err));
+    if (r->recalled)
+        return oq_runner_fixed_in_all(r, n, err);
+    if (n > MEMORY_ROOM / sizeof(oq_seen_extent) / (r->c.n + 1))
+        return ONQ_OK;
+    r->c.by_sample = OQ_NEW_ARRAY(&r->arena, oq_seen_extent, r->c.n * n + 1);
+    OQ_TRY_ALLOC(r->c.by_sample != NULL, err);
+    r->c.n_by_sample = n;
+    for (size_t i = 0; i < r->c.n * n; i++)
+        r->c.by_sample[i] = (oq_seen_extent){NAN, NAN};
+    return ONQ_OK;
+}
+
+static onq_code remember(const oq_runner *r, onq_error *err) {
+    const uint64_t n = r->c.n_by_sample;
+    for (unsigned i = 0; i < OQ_FLIGHT_LANES; i++)
+        if (r->lanes[i].strays)
+            return ONQ_OK;
+    for (size_t i = 0; i < r->n_names && r->c.by_sample != NULL; i++) {
+        const size_t at = r->tensors[i];
+        if (r->c.v[at].n_samples > 0)
+            OQ_TRY(oq_extent_memory_keep(r->job->extents, r->names[i], r->c.v[at].type,
+                                         r->c.by_sample + at * n, r->numbers, n, err));
+    }
+    return ONQ_OK;
 }
 
 /* ---- checkpoints ---- */
@@ -161,8 +237,12 @@ static onq_code run_chunk(oq_runner *r, uint64_t base, uint64_t end, onq_error *
 
 onq_code oq_runner_all(oq_runner *r, onq_error *err) {
     const uint64_t total = r->meta.total, stride = r->job->options->stride;
-    if (!oq_runner_is_histogram(r))
-        return oq_runner_samples(r, r->job->source, r->start, total, err);
+    if (r->recalled)
+        return ONQ_OK;
+    if (!oq_runner_is_histogram(r)) {
+        OQ_TRY(oq_runner_samples(r, r->job->source, r->start, total, err));
+        return remember(r, err);
+    }
     if (stride == 0)
         return run_chunk(r, r->meta.base, total, err);
     for (uint64_t base = r->meta.base; base < total; base += stride)
@@ -218,25 +298,6 @@ onq_code oq_runner_share(oq_runner *r, const char *path, onq_error *err) {
 
 /* ---- jobs ---- */
 
-static onq_code check_counts(const oq_runner *r, onq_error *err) {
-    const uint64_t n = r->meta.total, stride = r->job->options->stride;
-    if (n == 0)
-        return oq_fail(err, ONQ_E_INVALID, "%s: no data is collected: there are no samples",
-                       oq_source_text(r->job->source));
-    if (stride > 0 && n != OQ_CAL_ALL && n % stride != 0)
-        return oq_fail(
-            err, ONQ_E_OPTION,
-            "%llu samples cannot be divided into strides of %llu (choose another stride, or "
-            "another number of samples with limit)",
-            (unsigned long long)n, (unsigned long long)stride);
-    if (stride > 0 && r->job->walker != NULL)
-        return oq_fail(err, ONQ_E_OPTION,
-                       "strides would cut sequences: a model with states is calibrated without");
-    if (stride > 0 && r->part != NULL)
-        return oq_fail(err, ONQ_E_OPTION, "strides and shards cannot be used together");
-    return ONQ_OK;
-}
-
 static onq_code start(oq_runner *r, onq_error *err) {
     const oq_cal_options *o = r->job->options;
     const oq_cal_part *p = r->part;
@@ -258,7 +319,9 @@ static onq_code start(oq_runner *r, onq_error *err) {
     OQ_TRY(make_collector(r, err));
     OQ_TRY(resume(r, err));
     r->start = r->meta.next;
-    return oq_runner_open(r, err);
+    if (may_recall(r))
+        OQ_TRY(recall(r, err));
+    return r->recalled ? ONQ_OK : oq_runner_open(r, err);
 }
 
 static onq_code begin(oq_runner *r, onq_error *err) {

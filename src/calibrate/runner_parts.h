@@ -40,6 +40,7 @@ typedef struct oq_lane {
      * one step stay where they are while the next runs. */
     oq_session *beside;
     bool turned; /* it is the turn of that */
+    bool strays; /* a sample had another number than its source said */
     oq_observer observer;
     oq_keep keep;
     uint8_t fate;      /* of the running sample, in the first pass */
@@ -66,6 +67,8 @@ struct oq_runner {
     size_t *watched;   /* by tensor in the collector: number of its watched tensor plus 1, or 0 */
     oq_str *all_names; /* of the collector's tensors */
     OQ_VEC(oq_fixed_tensor) fixed; /* outputs of Constant nodes: the same in every sample */
+    bool recalled;                 /* the collector has all from memory: nothing runs */
+    uint64_t *numbers;             /* of the samples, where what they have is remembered */
     oq_lane *lanes;
     unsigned n_lanes; /* 0: not decided yet */
     uint64_t start;   /* of the pass that runs: taken up from a checkpoint, else its first sample */
@@ -100,6 +103,8 @@ onq_code oq_runner_samples(oq_runner *r, oq_source *src, uint64_t from, uint64_t
                            onq_error *err);
 /* What Constant nodes give: once a pass, or with each sample where each has a row of its own. */
 onq_code oq_runner_see_fixed(const oq_runner *r, oq_collector *c, onq_error *err);
+/* A pass of n samples is over: the same for all of them. */
+onq_code oq_runner_fixed_in_all(oq_runner *r, uint64_t n, onq_error *err);
 /* The same, counted for n samples. */
 onq_code oq_runner_count_fixed(oq_runner *r, uint64_t n_samples, onq_error *err);
 

@@ -114,8 +114,7 @@ static onq_code read_checked(oq_source *s, uint64_t number, slot *t, onq_error *
     return oq_error_in(err, rc, "%s: sample '%s'", s->where, name);
 }
 
-/* The number of the k-th sample of a pass. */
-static uint64_t number_of(const oq_source *s, uint64_t k) {
+uint64_t oq_source_number(const oq_source *s, uint64_t k) {
     const uint64_t at = s->share + k * s->step;
     if (s->numbers != NULL)
         return s->numbers[at];
@@ -126,7 +125,7 @@ static void fill(oq_source *s, uint64_t k) {
     assert(k < s->count);
     slot *t = &s->slots[k % SLOTS];
     oq_error_clear(&t->error);
-    t->code = read_checked(s, number_of(s, k), t, &t->error);
+    t->code = read_checked(s, oq_source_number(s, k), t, &t->error);
 }
 
 /* ---- the thread ---- */
@@ -206,7 +205,7 @@ onq_code oq_source_measure(oq_source *s, onq_error *err) {
     const oq_named_list *list = NULL;
     for (uint64_t k = s->taken; s->guessed; k++) {
         if (k < s->count)
-            OQ_TRY(oq_reader_find(s->reader, s->tape, number_of(s, k), &list, err));
+            OQ_TRY(oq_reader_find(s->reader, s->tape, oq_source_number(s, k), &list, err));
         if (k >= s->count || list == NULL)
             OQ_TRY(end_at(s, k, err));
     }

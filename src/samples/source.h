@@ -98,6 +98,8 @@ onq_code oq_source_open(onq_env *env, const oq_source_options *o, oq_source **ou
 /* Samples that oq_source_next will give in one pass, limit and share counted. 0: not known before
  * the end of the first pass. */
 uint64_t oq_source_count(const oq_source *s);
+/* The number of the k-th sample of a pass, where it is not a step of a sequence. */
+uint64_t oq_source_number(const oq_source *s, uint64_t k);
 /* Finds that number, if need be by reading all samples. ONQ_E_INVALID when there is none. */
 onq_code oq_source_measure(oq_source *s, onq_error *err);
 /* True once it has shown that there is none. */

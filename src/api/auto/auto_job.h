@@ -7,6 +7,7 @@
 #include "api/bench/labels.h"
 #include "api/options/command.h"
 #include "api/quantizing/for_runtime.h"
+#include "calibrate/extents.h"
 #include "prepare/channels/channel_stats.h"
 #include "quantize/refine/learn.h"
 #include "quantize/refine/means.h"
@@ -26,9 +27,10 @@ typedef struct oq_auto_memory {
     oq_learn_memory *learned;
 } oq_auto_memory;
 
-/* What the layers of a prepared model make of samples, in float. */
+/* What a prepared model makes of samples, in float: extents of tensors, means of layers. */
 typedef struct oq_auto_means {
     size_t prepared;
+    oq_extent_memory *extents;
     oq_mean_memory *layers;
 } oq_auto_means;
 

@@ -191,22 +191,25 @@ static onq_code memory_of(oq_auto *a, size_t prepared, size_t fold, oq_auto_memo
     return OQ_PUSH(&a->job->arena, &a->memories, *out) ? ONQ_OK : oq_fail_nomem(err);
 }
 
-/* What layers of the model make in float is the same whatever is quantized, and a sample shows the
- * same in every fold. NULL: the recipe changes the model before. */
-static onq_code means_of(oq_auto *a, const oq_recipe *r, size_t prepared, oq_mean_memory **out,
+/* What the model makes in float is the same whatever is quantized, and a sample shows the same in
+ * every fold. Empty: the recipe changes the model before. */
+static onq_code means_of(oq_auto *a, const oq_recipe *r, size_t prepared, oq_auto_means *out,
                          onq_error *err) {
-    *out = NULL;
+    *out = (oq_auto_means){prepared, NULL, NULL};
     if (!keeps_graph(r))
         return ONQ_OK;
     for (size_t i = 0; i < a->means.n; i++)
         if (a->means.v[i].prepared == prepared) {
-            *out = a->means.v[i].layers;
+            *out = a->means.v[i];
             return ONQ_OK;
         }
-    const oq_auto_means new = {prepared, OQ_NEW(&a->job->arena, oq_mean_memory)};
-    OQ_TRY_ALLOC(new.layers != NULL &&OQ_PUSH(&a->job->arena, &a->means, new), err);
-    oq_mean_memory_init(new.layers, &a->job->env->alloc);
-    *out = new.layers;
+    out->extents = OQ_NEW(&a->job->arena, oq_extent_memory);
+    out->layers = OQ_NEW(&a->job->arena, oq_mean_memory);
+    OQ_TRY_ALLOC(out->extents != NULL && out->layers != NULL &&
+                     OQ_PUSH(&a->job->arena, &a->means, *out),
+                 err);
+    oq_extent_memory_init(out->extents, &a->job->env->alloc);
+    oq_mean_memory_init(out->layers, &a->job->env->alloc);
     return ONQ_OK;
 }
 
@@ -215,8 +218,10 @@ void oq_auto_forget(oq_auto *a) {
         oq_channel_memory_release(a->memories.v[i].channels);
         oq_learn_memory_release(a->memories.v[i].learned);
     }
-    for (size_t i = 0; i < a->means.n; i++)
+    for (size_t i = 0; i < a->means.n; i++) {
+        oq_extent_memory_release(a->means.v[i].extents);
         oq_mean_memory_release(a->means.v[i].layers);
+    }
     a->memories.n = 0;
     a->means.n = 0;
 }
@@ -258,7 +263,7 @@ static onq_code run_recipe(oq_auto *a, const oq_recipe *r, const oq_fold *fold, 
     const size_t prepared = number_of_prepared(a, r->after);
     oq_auto_memory memory = {0};
     OQ_TRY(number_of_fold(a, fold, &at_fold, err));
-    oq_mean_memory *means = NULL;
+    oq_auto_means means;
     OQ_TRY(memory_of(a, prepared, at_fold, &memory, err));
     OQ_TRY(means_of(a, r, prepared, &means, err));
     const bool learns =
@@ -268,7 +273,8 @@ static onq_code run_recipe(oq_auto *a, const oq_recipe *r, const oq_fold *fold, 
                          .shared = {.tape = a->job->tape,
                                     .steps = a->job->steps,
                                     .channels = memory.channels,
-                                    .means = means,
+                                    .extents = means.extents,
+                                    .means = means.layers,
                                     .learned = learns ? memory.learned : NULL,
                                     .numbers = fold != NULL ? fold->calibrate : NULL,
                                     .n_numbers = fold != NULL ? fold->n_calibrate : 0}};

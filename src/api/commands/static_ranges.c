@@ -134,8 +134,11 @@ static onq_code calibrate(oq_static *s, onq_error *err) {
     const double begin = oq_seconds();
     OQ_TRY(calibration_options(s, &options, err));
     OQ_TRY(oq_static_open_engine(s, err));
-    oq_cal_job job = {
-        .model = s->q.model, .shapes = s->q.shapes, .engine = s->q.engine, .options = &options};
+    oq_cal_job job = {.model = s->q.model,
+                      .shapes = s->q.shapes,
+                      .engine = s->q.engine,
+                      .options = &options,
+                      .extents = s->q.job->opts->shared.extents};
     if (!oq_opt_flag(s->q.job->opts, "no_verify"))
         job.first = &s->q.record;
     OQ_TRY(oq_job_session(s->q.job, &job.session, err));

@@ -98,6 +98,7 @@ typedef struct oq_shared {
     struct oq_tape *tape;               /* the samples, in place of --data */
     struct oq_job_steps *steps;         /* the same as steps of sequences, if they are */
     struct oq_channel_memory *channels; /* what was found about the channels of the model */
+    struct oq_extent_memory *extents;   /* of tensors of the model, as it is given */
     struct oq_mean_memory *means;       /* of layers of the float model, as it is given */
     struct oq_learn_memory *learned;    /* integers of its weights, if it stays as it is */
     bool own_cache; /* --calibration_cache has the ranges of the model that the options make */

@@ -48,6 +48,8 @@ void oq_collect_release(oq_collector *c) {
 
 void oq_collect_like(oq_collector *c, const oq_collector *other) {
     assert(c->n == other->n);
+    c->by_sample = other->by_sample;
+    c->n_by_sample = other->n_by_sample;
     for (size_t i = 0; i < c->n; i++) {
         c->v[i].rank = other->v[i].rank;
         c->v[i].alias = other->v[i].alias;
@@ -204,6 +206,9 @@ static onq_code fold_sample(oq_collector *c, oq_tstat *t, const float *lo, const
             OQ_TRY(note_nan(c, t, err));
     if (oq_collect_keeps_rows(c))
         return add_row(c, t, lo, hi, err);
+    if (c->by_sample != NULL)
+        c->by_sample[(size_t)(t - c->v) * c->n_by_sample + c->place] =
+            (oq_seen_extent){lo[0], hi[0]};
     for (size_t i = 0; i < t->n_channels; i++)
         oq_tstat_fold(t, i, lo[i], c->sample, hi[i], c->sample);
     return ONQ_OK;
@@ -226,6 +231,20 @@ static onq_code seen_minmax(oq_collector *c, oq_tstat *t, const oq_datum *d, con
     const onq_code rc = fold_sample(c, t, both, both + n, err);
     oq_free(c->arena.alloc, both, 2 * n * sizeof(float));
     return rc;
+}
+
+onq_code oq_collect_recall(oq_collector *c, size_t index, const oq_seen_tensor *seen,
+                           const uint64_t *numbers, uint64_t n, onq_error *err) {
+    oq_tstat *t = &c->v[index];
+    assert(!c->options.per_channel && t->n_samples == 0);
+    OQ_TRY(set_channels(c, t, 1, err));
+    for (uint64_t i = 0; i < n; i++) {
+        const oq_seen_extent *e = &seen->by_sample.v[numbers[i]];
+        oq_tstat_fold(t, 0, e->lo, numbers[i], e->hi, numbers[i]);
+    }
+    t->type = seen->type;
+    t->n_samples = n;
+    return ONQ_OK;
 }
 
 /* ---- all methods: one tensor of one sample ---- */

@@ -25,6 +25,7 @@
 #include "calibrate/collect/extent.h"
 #include "calibrate/collect/histogram.h"
 #include "calibrate/collect/tails.h"
+#include "calibrate/extents.h"
 
 #include <pthread.h>
 
@@ -103,6 +104,11 @@ typedef struct oq_collector {
     /* The method needs tails: room for the values of so many samples, and for no more values of one
      * collector than this. */
     uint64_t tail_samples, tail_room;
+    /* MinMax, not per channel: what each of so many samples has of each tensor, tensor by tensor;
+     * or NULL. Collectors of other samples may fill the same. `place` is that of the sample that
+     * runs. */
+    oq_seen_extent *by_sample;
+    uint64_t n_by_sample, place;
 } oq_collector;
 
 /* Names are copied. */
@@ -115,6 +121,10 @@ void oq_collect_like(oq_collector *c, const oq_collector *other);
 
 /* One tensor of the sample c->sample, in the current pass. */
 onq_code oq_collect_seen(oq_collector *c, size_t index, const oq_datum *tensor, onq_error *err);
+/* MinMax, not per channel: the extents of a tensor in all samples, in their order, as
+ * oq_collect_seen would find them (extents.h). */
+onq_code oq_collect_recall(oq_collector *c, size_t index, const oq_seen_tensor *seen,
+                           const uint64_t *numbers, uint64_t n, onq_error *err);
 /* The same in the COUNT pass for values that were kept: may run on several threads, each with a
  * scratch of its own, for different tensors or with `locks`. */
 onq_code oq_collect_count(oq_collector *c, size_t index, const void *values, size_t n,

@@ -33,7 +33,8 @@ typedef struct rig {
     oq_cal_options o;
     uint64_t fail_at; /* the sample that cannot be read; UINT64_MAX: none */
     uint64_t widest;  /* the sample with the widest range; those before it widen */
-    bool slow;        /* each sample takes long enough for a checkpoint after it */
+    oq_extent_memory *extents;
+    bool slow; /* each sample takes long enough for a checkpoint after it */
 } rig;
 
 static onq_code give(void *ctx, uint64_t k, oq_arena *a, oq_datum *inputs, onq_error *err) {
@@ -95,7 +96,8 @@ static onq_code rig_run(rig *g, const char *checkpoint, oq_ranges *out, onq_erro
                             .engine = &g->engine.base,
                             .source = g->source,
                             .options = &g->o,
-                            .checkpoint = checkpoint};
+                            .checkpoint = checkpoint,
+                            .extents = g->extents};
     return oq_calibrate(&job, out, err);
 }
 
@@ -404,6 +406,71 @@ static void parts(void **state) {
     }
 }
 
+/* What some jobs saw of the samples serves others of the same and of other samples: to the bit, and
+ * nothing runs. */
+static void remembered(void **state) {
+    (void)state;
+    for (int symmetric = 0; symmetric < 2; symmetric++) {
+        rig g;
+        oq_extent_memory memory;
+        onq_error err = ONQ_ERROR_INIT;
+        rig_begin(&g, NULL);
+        onq_env_set_threads(g.b.env, symmetric == 1 ? 4 : 1);
+        g.o.symmetric = symmetric == 1;
+        oq_extent_memory_init(&memory, &g.b.env->alloc);
+        /* Thirds; the same again; all; what nobody saw. */
+        const uint64_t shares[][2] = {{0, 3}, {1, 3}, {0, 0}, {2, 3}, {0, 0}, {1, 2}, {0, 2}};
+        const bool runs[] = {true, true, true, false, false, false, false};
+        for (size_t i = 0; i < OQ_COUNT(shares); i++) {
+            oq_source *own = NULL;
+            oq_ranges want, got;
+            assert_ok(rig_source(&g, shares[i][0], shares[i][1], &own, &err), err);
+            oq_cal_job job = {
+                .model = g.b.m, .engine = &g.engine.base, .source = own, .options = &g.o};
+            assert_ok(oq_calibrate(&job, &want, &err), err);
+            job.extents = &memory;
+            g.engine.n_runs = 0;
+            assert_ok(oq_calibrate(&job, &got, &err), err);
+            assert_int_equal(g.engine.n_runs > 0, runs[i]);
+            same_ranges(&want, &got);
+            oq_ranges_release(&want);
+            oq_ranges_release(&got);
+            oq_source_close(own);
+        }
+        /* Fewer tensors are among those that were seen; other ways to find ranges ask for more. */
+        oq_source *own = NULL;
+        oq_ranges got;
+        const oq_str only[] = {OQ_S("y")};
+        oq_cal_options few = g.o, others[] = {g.o, g.o, g.o};
+        few.only = only;
+        few.n_only = 1;
+        others[0].moving_average = true;
+        others[1].per_channel = true;
+        oq_cal_defaults(&others[2], OQ_CAL_PERCENTILE);
+        assert_ok(rig_source(&g, 0, 0, &own, &err), err);
+        oq_cal_job job = {.model = g.b.m,
+                          .engine = &g.engine.base,
+                          .source = own,
+                          .options = &few,
+                          .extents = &memory};
+        g.engine.n_runs = 0;
+        assert_ok(oq_calibrate(&job, &got, &err), err);
+        assert_int_equal(g.engine.n_runs, 0);
+        assert_int_equal(got.all.n, 1);
+        oq_ranges_release(&got);
+        for (size_t i = 0; i < OQ_COUNT(others); i++) {
+            job.options = &others[i];
+            g.engine.n_runs = 0;
+            assert_ok(oq_calibrate(&job, &got, &err), err);
+            assert_true(g.engine.n_runs > 0);
+            oq_ranges_release(&got);
+        }
+        oq_source_close(own);
+        oq_extent_memory_release(&memory);
+        rig_end(&g);
+    }
+}
+
 static onq_code whole_job(const onq_allocator *a, void *ctx, onq_error *err) {
     const int *m = ctx;
     rig g;
@@ -415,8 +482,15 @@ static onq_code whole_job(const onq_allocator *a, void *ctx, onq_error *err) {
         g.o.memory = *m % 2 == 0 ? 1 << 20 : 0;
         rc = rig_source(&g, 0, 0, &g.source, err);
     }
+    oq_extent_memory memory;
+    oq_extent_memory_init(&memory, a);
+    g.extents = &memory;
     if (rc == ONQ_OK)
-        rc = rig_run(&g, NULL, &r, err);
+        rc = rig_run(&g, NULL, &r, err); /* seen */
+    oq_ranges_release(&r);
+    if (rc == ONQ_OK)
+        rc = rig_run(&g, NULL, &r, err); /* recalled, where the method may */
+    oq_extent_memory_release(&memory);
     for (size_t i = 0; rc == ONQ_OK && i < r.all.n; i++) {
         const oq_range *x = r.all.v[i];
         flaky_give(a, x->name.p, x->name.n);
@@ -466,6 +540,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(checkpoint_in_either_pass, scratch_setup, teardown),
         cmocka_unit_test_setup_teardown(faults, scratch_setup, teardown),
         cmocka_unit_test_setup_teardown(parts, scratch_setup, teardown),
+        cmocka_unit_test(remembered),
         cmocka_unit_test(no_memory),
         cmocka_unit_test_setup_teardown(table_refuses_channels, scratch_setup, teardown),
     };
