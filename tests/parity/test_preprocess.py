@@ -285,6 +285,20 @@ def test_opset_raised(opset, op, mode, words, tmp_path):
     np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("opset", [9, 10, 11])
+@pytest.mark.parametrize("words", [[], ["skip_optimization"], ["skip_optimization", "skip_symbolic_shape"],
+                                   ["skip_optimization", "skip_onnx_shape"], ["skip_onnx_shape"]], ids="_".join)
+def test_where_data_lies(opset, words, tmp_path):
+    """After raising the opset the reference reads large tensors from another file, and then they say where their data is."""
+    m = old_model(opset, "Softmax")
+    m.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.random.default_rng(1).random((12, 3, 3, 3), np.float32), "w"))
+    onnx.save(m, tmp_path / "in.onnx")
+    assert reference(str(tmp_path / "in.onnx"), tmp_path / "r.onnx", **dict.fromkeys(words, True)) is None
+    onq("preprocess", "-i", tmp_path / "in.onnx", "-o", tmp_path / "m.onnx", *(f"--{w}" for w in words))
+    says = [[(t.name, t.HasField("data_location")) for t in onnx.load(tmp_path / p).graph.initializer] for p in ("r.onnx", "m.onnx")]
+    assert says[0] == says[1]
+
+
 def test_oldest_opsets_stay(tmp_path):
     m = old_model(10, "Sigmoid")
     m.opset_import[0].version = 6

@@ -259,6 +259,7 @@ static onq_code raise_opset(run *r, onq_error *err) {
         return ONQ_OK;
     OQ_TRY(oq_keep_old_resize(r->m, err));
     OQ_TRY(oq_prep_shapes(r->m, NULL, NULL, err));
+    OQ_TRY(oq_stamp_reloaded(r->m, err));
     return oq_stamp_inferred(r->m, err);
 }
 
