@@ -266,6 +266,34 @@ def test_variant(tool, tmp_path, name, model):
         assert check(tool, out, target, tmp_path) is None
 
 
+@pytest.mark.parametrize("known", [None, [2, 3], ["n", 3]], ids=["open", "known", "named"])
+@pytest.mark.parametrize("also_input", [False, True], ids=["constant", "input"])
+@pytest.mark.parametrize("inner", [False, True], ids=["main", "branch"])
+def test_constants_as_outputs(tool, tmp_path, known, also_input, inner):
+    w = numpy_helper.from_array(np.ones((2, 3), np.float32), "w")
+    out = helper.make_tensor_value_info("w", FLOAT, known)
+    if inner:
+        def branch(name):
+            v = numpy_helper.from_array(np.ones((2, 3), np.float32), name)
+            return helper.make_graph([], name, [], [helper.make_tensor_value_info(name, FLOAT, known)], [v])
+        nodes = [helper.make_node("If", ["c"], ["y"], name="i", then_branch=branch("t"), else_branch=branch("e"))]
+    else:
+        nodes = [helper.make_node("Relu", ["w"], ["y"], name="r")]
+    given = [helper.make_tensor_value_info("c", BOOL, [])]
+    given += [helper.make_tensor_value_info("w", FLOAT, [2, 3])] * also_input
+    g = helper.make_graph(nodes, "g", given, [helper.make_tensor_value_info("y", FLOAT, None), out], [w])
+    m = helper.make_model(g, opset_imports=[helper.make_opsetid("", 11)], ir_version=6)
+    assert check(tool, m, 21, tmp_path) is None
+
+
+@pytest.mark.parametrize("known", [None, [2, 3], ["n", 3]], ids=["open", "known", "named"])
+@pytest.mark.parametrize("given", [None, [2, 3], ["m", 3]], ids=["open", "known", "named"])
+def test_inputs_as_outputs(tool, tmp_path, known, given):
+    m = wrap([helper.make_node("Relu", ["x"], ["y"], name="r")], 11, [info("x", FLOAT, given)],
+             [info("y", FLOAT, None), info("x", FLOAT, known)])
+    assert check(tool, m, 21, tmp_path) is None
+
+
 def test_omitted_inputs_and_outputs(tool, tmp_path):
     nodes = [helper.make_node("LSTM", ["x", "w", "r", "", "", "h"], ["", "y", ""], "lstm", hidden_size=4),
              helper.make_node("Dropout", ["y"], ["z", ""], "drop")]

@@ -421,11 +421,42 @@ static onq_code rebuild_infos(oq_upgrade *u, oq_up_graph *x, onq_error *err) {
     return ONQ_OK;
 }
 
+static oq_shape *shape_of(const oq_value_info *info) {
+    return info->type != NULL && info->type->tensor_type != NULL ? info->type->tensor_type->shape
+                                                                 : NULL;
+}
+
+/* To the converter an input or a constant that is an output too is one value, which has the sizes
+ * of the output, or where it has none those of the input or of the constant. */
+static onq_code share_sizes(oq_upgrade *u, oq_up_graph *x, onq_error *err) {
+    for (size_t i = 0; i < x->g->output.n; i++) {
+        oq_value_info *out = x->g->output.v[i];
+        const oq_tensor *t = oq_graph_find_init(x->g, out->name);
+        for (size_t k = 0; k < x->g->input.n; k++) {
+            oq_value_info *in = x->g->input.v[k];
+            if (!oq_str_eq(in->name, out->name))
+                continue;
+            if (shape_of(out) != NULL)
+                in->type = out->type;
+            else
+                out->type = in->type;
+        }
+        if (t == NULL || shape_of(out) != NULL)
+            continue;
+        const oq_value_info *sized =
+            oq_value_info_new(u->arena, out->name, t->data_type.v, t->dims.v, t->dims.n, true);
+        OQ_TRY_ALLOC(sized != NULL, err);
+        out->type = sized->type;
+    }
+    return ONQ_OK;
+}
+
 static onq_code finish_graph(oq_upgrade *u, oq_up_graph *x, onq_error *err) {
     for (size_t i = 0; i < x->inner.n; i++)
         OQ_TRY(finish_graph(u, x->inner.v[i], err));
     x->out.n = 0;
     OQ_TRY(flush_renames(u, x, err));
+    OQ_TRY(share_sizes(u, x, err));
     return rebuild_infos(u, x, err);
 }
 
