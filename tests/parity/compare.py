@@ -16,7 +16,7 @@ def _loses(node):
 
 def _replaces(node):
     """A quantized operator in the place of a float one, or the MatMul of a Gemm."""
-    if node.op_type == "MatMul" and node.output[0].endswith("_MatMul"):
+    if node.op_type == "MatMul" and "_MatMul" in (node.output[0][-7:], node.name[-7:]):
         return True
     return node.name.endswith("_quant") or node.op_type.startswith(("QLinear", "QGemm", "QAttention", "QEmbed",
                                                                     "DynamicQuantize", "ConvInteger", "MatMulInteger"))
