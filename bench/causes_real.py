@@ -32,14 +32,14 @@ def shared_model(name):
     return lambda folder: (f"{MODELS}/{name}/model.onnx", *halves(folder, name))
 
 
-def field_model(name, pattern):
+def field_model(name, pattern, root=FIELD):
     """Links to a few of the samples, so that all of them take part in both halves of the work."""
     def find(folder):
         for part, source in (("data", "cal"), ("hold", "hold")):
             os.makedirs(f"{folder}/{part}")
-            for path in sorted(glob.glob(f"{FIELD}/d/{name}/{source}/*.npz"))[:8]:
+            for path in sorted(glob.glob(f"{root}/d/{name}/{source}/*.npz"))[:8]:
                 os.symlink(path, f"{folder}/{part}/{os.path.basename(path)}")
-        return sorted(glob.glob(f"{FIELD}/m/{pattern}"))[0], f"{folder}/data", f"{folder}/hold"
+        return sorted(glob.glob(f"{root}/m/{pattern}"))[0], f"{folder}/data", f"{folder}/hold"
 
     return find
 
