@@ -45,6 +45,18 @@ static oq_work dearest(unsigned works) {
     return w;
 }
 
+void oq_spending_see(oq_spending *s, double clock, double pace) {
+    const double from = s->pace > 0 ? s->at : s->began;
+    assert(pace >= 1);
+    s->counted += (clock - from) / (s->pace > 0 ? (s->pace + pace) / 2 : pace);
+    s->at = clock;
+    s->pace = pace;
+}
+
+double oq_spending_spent(const oq_spending *s, double clock) {
+    return s->pace > 0 ? s->counted + (clock - s->at) / s->pace : clock - s->began;
+}
+
 void oq_spending_begin(oq_spending *s, double times, double bare, size_t n) {
     assert(n > 0);
     s->bare = bare;

@@ -26,13 +26,16 @@ typedef struct oq_paid {
     double each, fixed; /* both 0: it is not known */
 } oq_paid;
 
-/* All in seconds of the processor. What making takes is known for each dearest work. */
+/* All in seconds of the processor, as a quiet machine takes them. What making takes is known for each
+ * dearest work. */
 typedef struct oq_spending {
-    double began;
-    double limit; /* 0: none */
-    double bare;  /* float over all samples, once */
-    size_t n;     /* samples in all */
-    double fixed; /* part of each making, whatever the samples: sessions, files */
+    double began;       /* by the clock of the processor */
+    double pace;        /* times as long as on a quiet machine, at `at`; 0: it is not known yet */
+    double at, counted; /* the clock when the pace was seen last, and what was spent by then */
+    double limit;       /* 0: none */
+    double bare;        /* float over all samples, once */
+    size_t n;           /* samples in all */
+    double fixed;       /* part of each making, whatever the samples: sessions, files */
     oq_paid last[OQ_WORKS];
     oq_paid most[OQ_WORKS];
 } oq_spending;
@@ -41,6 +44,12 @@ typedef struct oq_spending {
  * samples do. */
 #define OQ_LEAST_BARE 0.2
 
+/* Other programs make everything take longer, float too: float's time now, as a multiple of its
+ * least, says by how much. What was spent since the pace was seen before is counted with the mean of
+ * both. */
+void oq_spending_see(oq_spending *s, double clock, double pace);
+/* What was spent when the clock of the processor shows this. */
+double oq_spending_spent(const oq_spending *s, double clock);
 /* The limit for so many times float (0: none). */
 void oq_spending_begin(oq_spending *s, double times, double bare, size_t n);
 /* A recipe was made so many times, for `n` samples in all that calibrated it, and took so long. */

@@ -58,7 +58,9 @@ static size_t least_clocked(const oq_trials *t) {
 
 /* As many samples as have their rounds in the time that there is, by what float took for each. */
 static size_t clocked(const oq_trials *t, const oq_clocking *c) {
-    const double each = t->steps.n > 0 ? t->seconds / (double)t->steps.n : 0;
+    const double each = c->each > 0      ? c->each
+                        : t->steps.n > 0 ? t->seconds / (double)t->steps.n
+                                         : 0;
     const size_t least = least_clocked(t);
     size_t n = t->steps.n < MAX_CLOCKED ? t->steps.n : MAX_CLOCKED;
     while (n > least && (double)(n * OQ_CLOCK_ROUNDS) * each > c->seconds)
@@ -82,15 +84,17 @@ static course course_of(const oq_trials *t, const oq_clocking *c) {
     return x;
 }
 
-/* One round of one session, with the text or without; least[] has the best so far of each sample. */
+/* One round of one session, with the text or without; least[] has the best so far of each sample.
+ * Adds up what the samples took, or the tokens, to *sum. */
 static onq_code clock_round(const course *x, oq_session *session, bool own_time, bool texts,
-                            double *least, onq_error *err) {
+                            double *least, double *sum, onq_error *err) {
     for (size_t i = texts ? 0 : x->first; i < x->n; i++)
         for (size_t k = 0; k < x->times[i]; k++) {
             const double begin = now(own_time);
             OQ_TRY(oq_sample_run(session, NULL, x->v[i], NULL, err));
             const double taken = now(own_time) - begin;
             least[i] = least[i] == 0 || taken < least[i] ? taken : least[i];
+            *sum += i >= x->first ? taken / (double)x->times[i] : 0;
         }
     return ONQ_OK;
 }
@@ -118,24 +122,39 @@ static double ms_of_both(const course *x, const double *even) {
     return 1e3 * sum / (double)(x->n - x->first);
 }
 
-/* Rounds until each session had its time. least[] has n values of each session, of even rounds and
- * then of odd ones. */
+/* How much longer warm rounds took, `sum` seconds for n of them. */
+static void set_slow(const oq_clocking *c, const course *x, const double *least, double sum,
+                     size_t n) {
+    const double ms = ms_of_both(x, least) * (double)(x->n - x->first);
+    if (c->slow != NULL)
+        *c->slow = n > 0 && ms > 0 ? fmax(1, 1e3 * sum / (double)n / ms) : 1;
+}
+
+/* Rounds until each session had its time, by the clock that they are timed with: as many on a busy
+ * machine as on a quiet one. least[] has n values of each session, of even rounds and then of odd
+ * ones. */
 static onq_code clock_rounds(const oq_clocking *c, const course *x, double *least, onq_error *err) {
     onq_env *env = c->sessions[0]->engine->env;
     const bool own_time = c->own_time && own_clock_is_fine();
-    const double begin = oq_seconds();
-    for (size_t round = 0; round < MAX_ROUNDS; round++) {
-        const double now = oq_seconds();
-        if ((round >= OQ_CLOCK_ROUNDS && now - begin > c->seconds * (double)c->n) ||
-            (round > 0 && c->until > 0 && now > c->until))
+    const double begin = now(own_time);
+    double sum = 0; /* of the first session's warm rounds */
+    size_t round = 0, n_warm = 0;
+    for (; round < MAX_ROUNDS; round++) {
+        if ((round >= OQ_CLOCK_ROUNDS && now(own_time) - begin > c->seconds * (double)c->n) ||
+            (round > 0 && c->until > 0 && oq_seconds() > c->until))
             break;
+        double taken = 0, others = 0;
         for (size_t i = 0; i < c->n; i++)
             if (round < WARM_ROUNDS ||
                 ms_of_both(x, least + 2 * i * x->n) <= FAR_SLOWER * ms_of_both(x, least))
                 OQ_TRY(clock_round(x, c->sessions[i], own_time, round < TEXT_ROUNDS,
-                                   least + (2 * i + round % 2) * x->n, err));
+                                   least + (2 * i + round % 2) * x->n, i == 0 ? &taken : &others,
+                                   err));
+        sum += round >= WARM_ROUNDS ? taken : 0;
+        n_warm += round >= WARM_ROUNDS;
         OQ_TRY(oq_progress(env, "timing", round + 1, MAX_ROUNDS, err));
     }
+    set_slow(c, x, least, sum, n_warm);
     return ONQ_OK;
 }
 
@@ -166,6 +185,24 @@ onq_code oq_trials_clock(const oq_trials *t, const oq_clocking *c, onq_error *er
     OQ_TRY_ALLOC(least != NULL, err);
     OQ_TRY(clock_rounds(c, &x, least, err));
     take_times(c, &x, least);
+    return ONQ_OK;
+}
+
+onq_code oq_trials_run_steps(const oq_trials *t, oq_session *s, size_t n, double *all,
+                             double *first, onq_error *err) {
+    const bool own_time = own_clock_is_fine();
+    double sum = 0;
+    assert(n > 0 && t->steps.n > 0);
+    n = n < t->steps.n ? n : t->steps.n;
+    for (size_t i = 0; i < n; i++) {
+        const double begin = now(own_time);
+        OQ_TRY(oq_sample_run(s, NULL, &t->steps.v[(2 * i + 1) * t->steps.n / (2 * n)].sample, NULL,
+                             err));
+        const double taken = now(own_time) - begin;
+        *first = i == 0 ? taken : *first;
+        sum += taken;
+    }
+    *all = sum * (double)t->steps.n / (double)n;
     return ONQ_OK;
 }
 

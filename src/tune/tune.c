@@ -10,8 +10,9 @@
 
 #define MAX_CLOCK_SECONDS 0.3 /* for one session */
 #define MIN_CLOCK_SECONDS 0.02
-#define CLOCK_PART        0.15                  /* of what float takes for all samples */
-#define FIRST_LOOK        4                     /* samples */
+#define CLOCK_PART        0.15 /* of what float takes for all samples */
+#define FIRST_LOOK        4    /* samples */
+#define BARE_SAMPLES      32   /* that float is timed with, for what all of them take */
 #define RACE_BYTES        ((uint64_t)512 << 20) /* of models that are timed side by side */
 #define SESSIONS          2 /* that making a candidate opens, or as much for its files */
 #define SMALL_MODEL       ((uint64_t)256 << 20)
@@ -331,7 +332,8 @@ static onq_code find_whole(oq_tune *t, onq_error *err) {
 /* ---- times ---- */
 
 double oq_tune_clock_seconds(const oq_tune *t) {
-    return fmin(MAX_CLOCK_SECONDS, fmax(MIN_CLOCK_SECONDS, CLOCK_PART * t->choose->seconds));
+    const double all = t->bare > 0 ? t->bare : t->choose->seconds;
+    return fmin(MAX_CLOCK_SECONDS, fmax(MIN_CLOCK_SECONDS, CLOCK_PART * all));
 }
 
 /* What two halves of a measurement differ by, as a time beside float's. */
@@ -349,6 +351,7 @@ typedef struct race {
 
 static onq_code run_race(oq_tune *t, oq_candidate *const *v, size_t n, double seconds, race *r,
                          onq_error *err) {
+    double slow = 1;
     r->sessions[0] = t->beside;
     for (size_t i = 0; i < n; i++) {
         OQ_TRY(oq_tune_ensure(t, v[i], err));
@@ -364,9 +367,13 @@ static onq_code run_race(oq_tune *t, oq_candidate *const *v, size_t n, double se
                                   .n = n + 1,
                                   .own_time = t->n_threads == 1,
                                   .until = t->deadline > 0 ? t->deadline - t->opened : 0,
-                                  .seconds = seconds};
+                                  .seconds = seconds,
+                                  .each = t->bare / (double)t->choose->steps.n,
+                                  .slow = &slow};
     const double begin = oq_tune_now(t), longer = fmax(1, seconds / oq_tune_clock_seconds(t));
     OQ_TRY(oq_trials_clock(t->choose, &clocking, err));
+    if (t->bare > 0)
+        oq_tune_see_pace(t, slow);
     t->raced = fmax(t->raced, (oq_tune_now(t) - begin) / ((double)(n + 1) * longer));
     return ONQ_OK;
 }
@@ -390,7 +397,19 @@ onq_code oq_tune_race(oq_tune *t, oq_candidate *const *v, size_t n, double secon
     return rc;
 }
 
+/* What all samples take, from some of them; the first run of a session takes longer. */
+static onq_code run_float(oq_tune *t, onq_error *err) {
+    double first = 0;
+    if (!oq_tune_times_alone(t))
+        return ONQ_OK;
+    for (int i = 0; i < 2; i++)
+        OQ_TRY(oq_trials_run_steps(t->choose, t->beside, 1, &t->bare, &t->least_run, err));
+    return oq_trials_run_steps(t->choose, t->beside, BARE_SAMPLES, &t->bare, &first, err);
+}
+
 static onq_code clock_float(oq_tune *t, onq_error *err) {
+    double slow = 1;
+    OQ_TRY(run_float(t, err));
     const double begin = oq_tune_now(t);
     double halves[1][2] = {{0}};
     const oq_clocking clocking = {.sessions = &t->beside,
@@ -399,8 +418,14 @@ static onq_code clock_float(oq_tune *t, onq_error *err) {
                                   .halves = halves,
                                   .n = 1,
                                   .own_time = t->n_threads == 1,
-                                  .seconds = oq_tune_clock_seconds(t)};
+                                  .seconds = oq_tune_clock_seconds(t),
+                                  .each = t->bare / (double)t->choose->steps.n,
+                                  .slow = &slow};
     OQ_TRY(oq_trials_clock(t->choose, &clocking, err));
+    if (t->bare > 0) {
+        oq_tune_see_pace(t, slow);
+        t->bare /= t->spending.pace;
+    }
     t->raced = (oq_tune_now(t) - begin) / OQ_CLOCK_ROUNDS; /* one round will do */
     return ONQ_OK;
 }
@@ -540,6 +565,7 @@ static onq_code find_or_measure(oq_tune *t, oq_candidate *c, onq_error *err) {
     oq_log(t->env, ONQ_LOG_DEBUG, "%s: %.3f s of the processor, %.3f in all", c->label,
            oq_tune_spent(t) - began, oq_tune_spent(t));
     OQ_TRY(keep(t, c, rc, &why, err));
+    OQ_TRY(oq_tune_look_at_pace(t, err));
     if (is_given_up(c))
         OQ_TRY(oq_tune_leave_out(t, c->label, err));
     *(t->stopped && rc != ONQ_OK ? &t->missed : &t->turned) |= 1U << oq_recipe_way(&c->recipe);

@@ -82,6 +82,8 @@ typedef struct oq_tune {
      * NULL. */
     double (*now)(void *ctx);
     double (*cpu)(void *ctx);
+    /* Times the least that float takes now, in place of running it, for tests; or NULL. */
+    double (*slowness)(void *ctx);
     void *ctx;
     oq_tune_state state; /* what earlier runs measured */
 
@@ -116,6 +118,8 @@ typedef struct oq_tune {
     double slowest;                 /* seconds that a candidate took, for the deadline */
     double raced;                   /* seconds that each session of a race took once it was open */
     oq_session *beside;             /* float, to be timed beside candidates */
+    double bare;      /* seconds that it takes for all samples on a quiet machine; 0: not timed */
+    double least_run; /* seconds of one sample, the least so far; 0: not timed */
     oq_tune_ready ready[OQ_RACE];
     size_t n_ready;
     struct oq_unit_stage *choice;  /* for each unit, once there was such a stage */
@@ -184,8 +188,17 @@ double oq_tune_allowed_noise(const oq_tune *t, const oq_candidate *like);
 /* A recipe of `static` that calibrates with the job's samples, per channel. */
 onq_code oq_tune_static(oq_tune *t, oq_recipe *r, onq_error *err);
 
-/* tune_spend.c. Seconds of the processor since the job began. */
+/* tune_spend.c. Seconds of the processor since the job began, and what they count for: as many as a
+ * quiet machine takes. */
+double oq_tune_cpu(const oq_tune *t);
 double oq_tune_spent(const oq_tune *t);
+/* Float takes so many times its least now. */
+void oq_tune_see_pace(oq_tune *t, double slow);
+/* Runs a sample to see it, where that was long ago. */
+onq_code oq_tune_look_at_pace(oq_tune *t, onq_error *err);
+/* True if what all samples take is measured by runs of one thread, and not by a first run of all
+ * threads, which other programs lengthen. */
+bool oq_tune_times_alone(const oq_tune *t);
 /* Once float's time is known. */
 void oq_tune_set_limit(oq_tune *t);
 #define OQ_TUNE_NO_EFFORT "it would cost too much (--effort)"

@@ -9,16 +9,60 @@
 #define CLOSE_TIMES 1.05 /* of the fastest: it may be the one that is taken */
 #define LOOKED_AT   0.25 /* of the samples: the answer runs on a few */
 
+#define QUIET      1.05 /* times the least: what runs differ by on a quiet machine */
+#define PACE_EVERY 2    /* runs of float over all samples, until the pace is seen again ... */
+#define PACE_RUNS  2    /* ... by so many of one sample */
+
+static double processor(const oq_tune *t) {
+    return t->cpu != NULL ? t->cpu(t->ctx) : oq_cpu_seconds();
+}
+
+double oq_tune_cpu(const oq_tune *t) {
+    return processor(t) - t->spending.began;
+}
+
 double oq_tune_spent(const oq_tune *t) {
-    return (t->cpu != NULL ? t->cpu(t->ctx) : oq_cpu_seconds()) - t->spending.began;
+    return oq_spending_spent(&t->spending, processor(t));
+}
+
+void oq_tune_see_pace(oq_tune *t, double slow) {
+    oq_spending_see(&t->spending, processor(t), fmax(1, slow / QUIET));
+}
+
+onq_code oq_tune_look_at_pace(oq_tune *t, onq_error *err) {
+    const double ago = processor(t) - t->spending.at;
+    double all = 0, one = 0, sum = 0;
+    if (t->spending.limit <= 0 || ago < PACE_EVERY * t->spending.bare * t->spending.pace)
+        return ONQ_OK;
+    if (t->slowness != NULL) {
+        oq_tune_see_pace(t, t->slowness(t->ctx));
+        return ONQ_OK;
+    }
+    if (!(t->least_run > 0))
+        return ONQ_OK;
+    for (int i = 0; i < PACE_RUNS; i++) {
+        OQ_TRY(oq_trials_run_steps(t->choose, t->beside, 1, &all, &one, err));
+        t->least_run = fmin(t->least_run, one);
+        sum += one;
+    }
+    oq_tune_see_pace(t, sum / PACE_RUNS / t->least_run);
+    return ONQ_OK;
+}
+
+bool oq_tune_times_alone(const oq_tune *t) {
+    return t->choose->decoding.length == 0 && t->n_threads == 1 && t->deadline <= 0;
 }
 
 void oq_tune_set_limit(oq_tune *t) {
     const oq_trials *set = t->choose;
     /* A decoder is timed by tokens, threads of a session by the wall. */
     const bool timed = set->decoding.length == 0 && t->n_threads == 1 && t->flt->ms > 0;
-    const double bare = timed ? t->flt->ms * (double)set->steps.n / 1e3 : set->cpu;
+    const double bare = t->bare > 0 ? t->bare
+                        : timed     ? t->flt->ms * (double)set->steps.n / 1e3
+                                    : set->cpu;
     oq_spending_begin(&t->spending, t->effort, bare, set->steps.n);
+    if (t->slowness != NULL)
+        oq_tune_see_pace(t, t->slowness(t->ctx));
 }
 
 static size_t calibrating(const oq_division *d) {

@@ -287,6 +287,7 @@ static onq_code probe(stage *s, size_t at, oq_method way, onq_error *err) {
     const double began = oq_tune_spent(s->t);
     OQ_TRY(oq_tune_probe(s->t, &r, PROBE_SAMPLES, &score, &made, err));
     s->probe[way] = fmax(s->probe[way], oq_tune_spent(s->t) - began);
+    OQ_TRY(oq_tune_look_at_pace(s->t, err));
     menu->rows[way].noise = made ? pow(10, -score.objective / 10) : INFINITY;
     menu->rows[way].known = isfinite(menu->rows[way].noise);
     return ONQ_OK;

@@ -94,6 +94,18 @@ double tune_rig_now(void *ctx) {
     return r->passed + r->running * (double)r->engine.n_runs;
 }
 
+double tune_rig_slowness(void *ctx) {
+    const tune_rig *r = ctx;
+    const double least = 1.05; /* runs differ on a quiet machine, too */
+    return least * (r->busy > 0 && tune_rig_now(ctx) >= r->busy_from ? r->busy : 1);
+}
+
+double tune_rig_cpu(void *ctx) {
+    const tune_rig *r = ctx;
+    const double quiet = tune_rig_now(ctx);
+    return quiet + fmax(0, r->busy - 1) * fmax(0, quiet - r->busy_from);
+}
+
 /* Calibrates sample by sample until there is no time left, as commands inside of a search do. */
 static onq_code calibrate(tune_rig *r, const oq_fold *fold, onq_error *err) {
     const size_t n = fold != NULL ? fold->n_calibrate : r->choose.all.n;

@@ -42,6 +42,8 @@ typedef struct tune_rig {
     const char *idle;            /* an option that changes nothing here */
     double calibrating, running; /* seconds that a sample takes; 0: time does not pass */
     double passed;
+    double busy_from,
+        busy; /* from then on the processor takes so many times as long; 0: it never is */
 } tune_rig;
 
 /* x through three products: [1,8], or so large that integers pay, which takes longer. */
@@ -59,3 +61,6 @@ const oq_candidate *tune_rig_find(const tune_rig *r, const char *label);
 double tune_rig_db(const oq_candidate *c);
 /* A clock for oq_tune: runs take their time by themselves, calibrating has it added. */
 double tune_rig_now(void *ctx);
+/* The same on a machine that other programs use. */
+double tune_rig_cpu(void *ctx);
+double tune_rig_slowness(void *ctx);

@@ -126,7 +126,8 @@ onq_code oq_auto_answer(oq_auto *a, onq_error *err) {
     if (oq_opt_is_set(o, "recipe"))
         OQ_TRY(oq_auto_write_recipe(a, oq_opt_str(o, "recipe"), err));
     a->seconds = oq_seconds() - a->tune.begin;
-    a->cpu_seconds = oq_tune_spent(&a->tune);
+    a->cpu_seconds = oq_tune_cpu(&a->tune);
+    a->counted_seconds = oq_tune_spent(&a->tune);
     if (oq_opt_is_set(o, "report"))
         OQ_TRY(oq_auto_write_report(a, oq_opt_str(o, "report"), err));
     oq_auto_text(a);

@@ -69,6 +69,7 @@ typedef struct oq_auto {
     bool reached;
     uint64_t needed; /* samples, where too few are all that lacks */
     double seconds, cpu_seconds;
+    double counted_seconds; /* of the processor, as a quiet machine takes them */
 } oq_auto;
 
 /* ---- auto_samples.c ---- */

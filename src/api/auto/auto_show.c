@@ -282,6 +282,7 @@ static void effort_json(const oq_auto *a, oq_jw *w) {
     const oq_tune *t = &a->tune;
     oq_jw_begin_object(w, "effort");
     oq_jw_real(w, "cpu_seconds", a->cpu_seconds);
+    oq_jw_real(w, "quiet_cpu_seconds", a->counted_seconds);
     oq_jw_real(w, "limit_cpu_seconds", t->spending.limit);
     oq_jw_real(w, "float_cpu_seconds", t->spending.bare);
     oq_jw_begin_array(w, "left_out");

@@ -27,6 +27,19 @@ static void limits(void **state) {
     assert_true(s.limit == 0);
 }
 
+/* What takes twice as long because float does counts half; between two looks the mean of both. */
+static void busy_machines(void **state) {
+    oq_spending s = {.began = 100};
+    (void)state;
+    assert_float_equal(oq_spending_spent(&s, 103), 3, 1e-12);
+    oq_spending_see(&s, 104, 2); /* as it was from the beginning, as far as is known */
+    assert_float_equal(oq_spending_spent(&s, 104), 2, 1e-12);
+    assert_float_equal(oq_spending_spent(&s, 108), 4, 1e-12);
+    oq_spending_see(&s, 107, 1);
+    assert_float_equal(oq_spending_spent(&s, 107), 4, 1e-12);
+    assert_float_equal(oq_spending_spent(&s, 109), 6, 1e-12);
+}
+
 /* What was paid takes the place of a guess, for its own kind alone, in proportion to the samples. */
 static void learns(void **state) {
     bm b;
@@ -125,7 +138,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(limits),          cmocka_unit_test(learns),
         cmocka_unit_test(sessions),        cmocka_unit_test(folds_and_answer),
-        cmocka_unit_test(without_samples),
+        cmocka_unit_test(without_samples), cmocka_unit_test(busy_machines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
