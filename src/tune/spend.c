@@ -7,8 +7,8 @@
 
 /* Before one of a kind was made: runs of float over the samples that calibrate. */
 static const double guesses[OQ_WORKS] = {
-    [OQ_WORK_FILE] = 0.5, [OQ_WORK_STATIC] = 1.5, [OQ_WORK_CHANNELS] = 2,
-    [OQ_WORK_RANGES] = 2, [OQ_WORK_BIAS] = 9,     [OQ_WORK_ROUNDING] = 10,
+    [OQ_WORK_FILE] = 0.5, [OQ_WORK_STATIC] = 1.5, [OQ_WORK_CHANNELS] = 2,  [OQ_WORK_RANGES] = 2,
+    [OQ_WORK_ANEW] = 4,   [OQ_WORK_BIAS] = 9,     [OQ_WORK_ROUNDING] = 10,
 };
 
 static unsigned works_of_one(const oq_recipe *r) {
@@ -33,9 +33,10 @@ static unsigned works_of_one(const oq_recipe *r) {
 
 static unsigned works_of(const oq_recipe *r) {
     unsigned works = oq_recipe_calibrates(r) ? 1U << OQ_WORK_STATIC : 0;
+    const unsigned anew = 1U << OQ_WORK_CHANNELS | 1U << OQ_WORK_RANGES;
     for (; r != NULL; r = r->after)
         works |= works_of_one(r);
-    return works;
+    return (works & anew) == anew ? (works & ~anew) | 1U << OQ_WORK_ANEW : works;
 }
 
 static oq_work dearest(unsigned works) {

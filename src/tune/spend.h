@@ -16,6 +16,7 @@ typedef enum oq_work {
     OQ_WORK_STATIC,   /* ranges */
     OQ_WORK_CHANNELS, /* statistics of channels */
     OQ_WORK_RANGES,   /* histograms */
+    OQ_WORK_ANEW,     /* the same of a graph whose channels are scaled, which nothing serves */
     OQ_WORK_BIAS,
     OQ_WORK_ROUNDING,
     OQ_WORKS

@@ -26,8 +26,9 @@
 #define MAX_PROBES  16  /* units that are measured alone; points of the curve correct the guesses */
 #define MAX_SHARE   0.9 /* of the gain: units that give it are measured */
 #define MAX_FURTHER 4   /* that are, by each further way */
-#define FORESEEN    3   /* points of the curve for which measuring units leaves enough */
-#define SAFER       0.7 /* of the noise of what was doubted */
+#define FORESEEN    3   /* points of the curve for which measuring units leaves enough ... */
+#define FIRST_UNITS 6   /* ... but for the first units: without them all points are guesses */
+#define SAFER       0.7 /* of the noise of what was doubted, or of what is allowed the last time */
 #define AIM         0.9 /* of the noise that is allowed: the bound is to reach the target too */
 #define RANGES_DB   1   /* that other ranges must gain to be those of all units */
 #define PREDICTED   1.25 /* times the best time: a point that is slower, however it was predicted */
@@ -42,6 +43,7 @@ typedef struct oq_unit_stage {
     bool rounds; /* points with double activations have learned rounding too */
     size_t end;  /* the first point that is slower than what reaches the targets already */
     double probe[OQ_METHODS]; /* seconds of the processor that measuring one unit took at most */
+    size_t n_probed;
 } stage;
 
 /* ---- what there is ---- */
@@ -254,6 +256,16 @@ static onq_code with_ways(stage *s, oq_recipe *r, onq_error *err) {
     return oq_recipe_add(r, s->t->arena, "node_methods", text, err);
 }
 
+/* The dearest that a point may be. */
+static onq_code any_point(const stage *s, oq_recipe *r, onq_error *err) {
+    OQ_TRY(oq_recipe_copy(&s->base, s->t->arena, r, err));
+    for (size_t i = 0; i < s->menus.all.n; i++)
+        for (oq_method way = OQ_METHOD_PLAIN; way < OQ_METHODS; way++)
+            if (s->menus.all.v[i].rows[way].known)
+                r->methods |= UINT32_C(1) << way;
+    return ONQ_OK;
+}
+
 /* Another unit can be measured, and some points still be made; one of them made again with all
  * samples, and before that with other parts of them. */
 static onq_code may_probe(const stage *s, oq_method way, bool *may, onq_error *err) {
@@ -263,8 +275,9 @@ static onq_code may_probe(const stage *s, oq_method way, bool *may, onq_error *e
         oq_spending_next(&t->spending, &s->base, t->folds->folds[0].n_calibrate) + scored;
     const double answer = 2 * oq_spending_answer(&t->spending, &s->base, 1) + scored;
     const double probes = s->probe[way] * (way == OQ_METHOD_PLAIN ? 1 + MAX_FURTHER : 1);
+    const double points = s->n_probed < FIRST_UNITS ? 1 : FORESEEN;
     *may = oq_tune_goes_on(s->t);
-    if (!*may || oq_tune_affords_seconds(t, probes + FORESEEN * point + answer))
+    if (!*may || oq_tune_affords_seconds(t, probes + points * point + answer))
         return ONQ_OK;
     *may = false;
     return oq_tune_leave_out(s->t, "measuring more units alone", err);
@@ -286,6 +299,7 @@ static onq_code probe(stage *s, size_t at, oq_method way, onq_error *err) {
         OQ_TRY(oq_recipe_add(&r, s->t->arena, "limit", PROBE_LIMIT, err));
     const double began = oq_tune_spent(s->t);
     OQ_TRY(oq_tune_probe(s->t, &r, PROBE_SAMPLES, &score, &made, err));
+    s->n_probed++;
     s->probe[way] = fmax(s->probe[way], oq_tune_spent(s->t) - began);
     OQ_TRY(oq_tune_look_at_pace(s->t, err));
     menu->rows[way].noise = made ? pow(10, -score.objective / 10) : INFINITY;
@@ -504,6 +518,19 @@ static bool is_narrow(const stage *s, size_t low, size_t high) {
     return first - s->menus.steps.v[high - 1].gain < OQ_WORTH_TIME * t->flt->ms;
 }
 
+/* A point with all its folds, the answer that it becomes, and another point cannot all be paid: the
+ * first one must do. */
+static onq_code is_last_chance(const stage *s, bool *last, onq_error *err) {
+    const oq_tune *t = s->t;
+    const double n = (double)t->folds->n;
+    oq_recipe r;
+    OQ_TRY(any_point(s, &r, err));
+    const double made = oq_spending_next(&t->spending, &r, t->folds->folds[0].n_calibrate);
+    const double point = n * (made + t->opening) + t->spending.bare;
+    *last = !oq_tune_affords_seconds(t, 2 * point + oq_spending_answer(&t->spending, &r, 1));
+    return ONQ_OK;
+}
+
 /* Looks for the fastest point that reaches the targets. The prediction says where to begin, with
  * `gain` dB that rounding takes away of it; what was measured there says by how much it is wrong.
  * *reached: one was found that may be the answer. */
@@ -513,7 +540,9 @@ static onq_code find_point(stage *s, double allowed, double gain, bool *reached,
     size_t low = 0, high = last_allowed(s); /* points below low fail, high (all float) does not */
     for (size_t i = 0; i < MAX_POINTS && low < high; i++) {
         oq_candidate *c = NULL;
-        size_t next = step_of(s, AIM * allowed * factor);
+        bool last = false;
+        OQ_TRY(is_last_chance(s, &last, err));
+        size_t next = step_of(s, (last ? AIM * SAFER : AIM) * allowed * factor);
         if (i >= GUESSES || next < low || next >= high)
             next = low + (high - low) / 2;
         assert(low <= next && next < high);

@@ -72,6 +72,27 @@ static void learns(void **state) {
     bm_end(&b);
 }
 
+/* Ranges that are found by histograms cost more where channels are scaled, for nothing serves them:
+ * what that took says nothing of the others. */
+static void ranges_anew(void **state) {
+    bm b;
+    oq_spending s = {0};
+    (void)state;
+    bm_begin(&b, NULL, 13);
+    const oq_recipe ranges = recipe(&b, "static", "calibration_method", NULL);
+    const oq_recipe channels = recipe(&b, "static", "channel_ranges", NULL);
+    const oq_recipe both = recipe(&b, "static", "calibration_method", "channel_ranges");
+    oq_spending_begin(&s, 30, 4, 40);
+    assert_true(oq_spending_next(&s, &ranges, 20) < oq_spending_next(&s, &both, 20));
+    oq_spending_add(&s, &ranges, 1, 20, 1);
+    oq_spending_add(&s, &both, 1, 20, 9);
+    assert_float_equal(oq_spending_next(&s, &ranges, 20), 1, 1e-9);
+    assert_float_equal(oq_spending_next(&s, &both, 20), 9, 1e-9);
+    assert_true(oq_spending_next(&s, &channels, 20) < 9);
+    assert_float_equal(oq_spending_answer(&s, &both, 1), 18, 1e-9);
+    bm_end(&b);
+}
+
 /* A part of it goes with no sample, half of it at most; where it is a guess, it comes on top. */
 static void sessions(void **state) {
     bm b;
@@ -139,6 +160,7 @@ int main(void) {
         cmocka_unit_test(limits),          cmocka_unit_test(learns),
         cmocka_unit_test(sessions),        cmocka_unit_test(folds_and_answer),
         cmocka_unit_test(without_samples), cmocka_unit_test(busy_machines),
+        cmocka_unit_test(ranges_anew),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
