@@ -272,6 +272,7 @@ static onq_code run_command(oq_job *job, const listener *l, onq_error *err) {
         return oq_fail(err, ONQ_E_INTERNAL, "%s read an option that it does not have",
                        o->command->info.name);
     assert(job->json.depth == 1);
+    oq_job_tell_steps(job);
     tell_warnings(job, &l->all);
     oq_jw_end_object(&job->json);
     oq_buf_addc(&job->json_text, '\n');

@@ -50,6 +50,8 @@ onq_code oq_job_open_raw_source(oq_job *job, const oq_source_options *o, oq_sour
  * no states. */
 onq_code oq_job_steps_options(oq_job *job, bool raw, oq_source_options *o, onq_error *err);
 void oq_job_close_steps(oq_job *job);
+/* After the last sample: warns of a decoder whose texts all begin with a past. */
+void oq_job_tell_steps(const oq_job *job);
 /* --memory, --jobs and --fast. */
 void oq_job_resources(const oq_job *job, oq_cal_options *o);
 /* ONNX Runtime as --onnxruntime says. The caller closes it. */

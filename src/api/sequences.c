@@ -195,8 +195,30 @@ onq_code oq_job_steps_options(oq_job *job, bool raw, oq_source_options *o, onq_e
     return ONQ_OK;
 }
 
+/* ---- texts without their beginning ---- */
+
+static void count_texts(const oq_job_steps *s, uint64_t *begun, uint64_t *late) {
+    for (size_t i = 0; s->walker.roles.language.is && i < OQ_COUNT(s->tapes); i++) {
+        const oq_feed *f = s->tapes[i] != NULL ? oq_tape_feed(s->tapes[i]) : NULL;
+        *begun += f != NULL && !f->random ? f->begun : 0;
+        *late += f != NULL && !f->random ? f->late : 0;
+    }
+}
+
+void oq_job_tell_steps(const oq_job *job) {
+    uint64_t begun = job->begun, late = job->late;
+    for (const oq_job_steps *s = job->steps; s != NULL; s = s->next)
+        count_texts(s, &begun, &late);
+    if (begun > 0 && late == begun)
+        oq_warn(job->env,
+                "all samples begin with a past, and no run shows the first tokens of a text, whose "
+                "activations are the largest: verdicts and what samples teach say nothing of them; "
+                "give whole texts and leave the states out, and the model makes them itself");
+}
+
 void oq_job_close_steps(oq_job *job) {
     for (oq_job_steps *s = job->steps; s != NULL; s = s->next) {
+        count_texts(s, &job->begun, &job->late);
         for (size_t i = 0; i < OQ_COUNT(s->tapes); i++)
             oq_tape_free(s->tapes[i]);
         oq_session_close(s->session);

@@ -47,6 +47,8 @@ struct oq_feed {
     uint64_t count;   /* when known; 0: not */
     bool sequences;   /* samples are steps */
     uint64_t each;    /* steps of every sequence, if all have as many; 0: not known */
+    uint64_t begun;   /* sequences that were begun so far, ... */
+    uint64_t late;    /* ... of these: whose first step brings a past */
     bool costly;      /* to begin again takes long: samples are kept as far as the limit allows */
     bool random;      /* samples are made up */
     bool images;      /* samples are made of images */

@@ -469,8 +469,16 @@ def test_warns_of_texts_without_a_beginning(made, tmp_path):
     steps, _ = sm.speak(model, [[t] for t in texts()], generate=1)
     for name, some in (("all", steps), ("late", steps[1::2])):
         write_samples(tmp_path / name, some)
-        r = onq("calibrate", "-i", model, "--data", tmp_path / name, "--method", "minmax", "-o", tmp_path / "c.json")
-        assert ("all samples begin with a past" in r.stderr) == (name == "late")
+        data = ["--data", tmp_path / name]
+        few = ["nbits", "-i", model, "--block_size", 16, "-o", tmp_path / "q.onnx", *data]
+        for command in (["calibrate", "-i", model, *data, "--method", "minmax", "-o", tmp_path / "c.json"], few,
+                        [*few, "--quant_method", "gptq"],
+                        ["static", "-i", model, *data, "-o", tmp_path / "s.onnx"],
+                        ["debug", "--float_model", model, "--qdq_model", tmp_path / "q.onnx", *data],
+                        ["bench", model, tmp_path / "q.onnx", *data],
+                        ["auto", "-i", model, *data, "--allow", "nbits", "-o", tmp_path / "a.onnx"]):
+            said = onq(*command).stderr
+            assert said.count("all samples begin with a past") == (name == "late"), (command[0], said)
 
 
 def warnings_of(tmp_path, model, data, *more):

@@ -129,5 +129,6 @@ onq_code onq_calibrator_compute(onq_calibrator *cal, onq_ranges **out, onq_error
     if (cal->run == NULL)
         return oq_fail(err, ONQ_E_INVALID, "no data is collected: there was no portion of samples");
     OQ_TRY(oq_calibration_result(cal->run, &r, err));
+    oq_job_tell_steps(&cal->job);
     return oq_ranges_hand_over(cal->job.env, &r, out, err);
 }

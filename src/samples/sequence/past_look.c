@@ -81,7 +81,6 @@ void oq_past_look_after(oq_past_look *p, const oq_walk *w, const oq_sample *full
     if (full->step > 0)
         return;
     p->begun++;
-    p->with_past += w->past > 0;
     p->one_step += full->last && w->made_states && c->n > 0;
     for (size_t i = 0; outputs != NULL && oq_past_look_wants(w, full) && i < c->n; i++)
         add_squares(&p->sums[i], &outputs[c->v[i].out], &full->inputs[c->v[i].in]);
@@ -124,12 +123,6 @@ static void tell_of_size(const oq_past_look *p, const onq_env *env) {
 }
 
 void oq_past_look_tell(const oq_past_look *p, const onq_env *env) {
-    const bool speaks = p->of->roles.language.is;
-    if (p->begun > 0 && p->with_past == p->begun && speaks)
-        oq_warn(env,
-                "all samples begin with a past, and no run shows the first tokens of a text, whose "
-                "activations are the largest; give whole texts and leave the states out, and the "
-                "model makes them itself");
     tell_of_size(p, env);
     if (p->foreign > 0)
         oq_warn(
@@ -137,7 +130,7 @@ void oq_past_look_tell(const oq_past_look *p, const onq_env *env) {
             "%" PRIu64 " of %" PRIu64 " steps bring a state that this model did not give in the "
             "step before, the first: %.*s; leave the states out, and the model makes them itself",
             p->foreign, p->brought, OQ_STR(p->first));
-    if (p->begun > 0 && p->one_step == p->begun && !speaks)
+    if (p->begun > 0 && p->one_step == p->begun && !p->of->roles.language.is)
         oq_warn(
             env,
             "every sample is one step with states of zeros, and the model never meets states of "

@@ -19,9 +19,8 @@ typedef struct oq_past_sum {
 typedef struct oq_past_look {
     const oq_walker *of;
     oq_past_sum *sums;  /* by pair of the carry */
-    uint64_t begun;     /* sequences ... */
-    uint64_t with_past; /* ... whose first step has a past */
-    uint64_t one_step;  /* ... that are one step with states that were made up */
+    uint64_t begun;    /* sequences ... */
+    uint64_t one_step; /* ... that are one step with states that were made up */
     uint64_t brought;   /* steps in the middle of a sequence that bring a state ... */
     uint64_t foreign;   /* ... which is not that of the step before */
     oq_str first;       /* of them, in words */

@@ -157,8 +157,7 @@ static onq_code make_state(oq_walk *w, const oq_carry_pair *p, const oq_datum *g
     return rc == ONQ_OK ? rc : oq_error_in(err, rc, "input '%.*s'", OQ_STR(io->name));
 }
 
-/* Tokens that the given states hold: their size along the axis that grows. */
-static uint64_t past_of(const oq_walker *w, const oq_datum *inputs) {
+uint64_t oq_walker_past(const oq_walker *w, const oq_datum *inputs) {
     for (size_t i = 0; i < w->roles.carry.n; i++) {
         const oq_carry_pair *p = &w->roles.carry.v[i];
         const oq_datum *d = &inputs[p->in];
@@ -284,7 +283,7 @@ onq_code oq_walk_fill(oq_walk *w, const oq_sample *step, oq_arena *a, oq_sample 
         OQ_TRY(fill_generated(w, inputs, err));
     OQ_TRY(fill_states(w, step, inputs, a, err));
     if (step->step == 0)
-        w->past = past_of(w->of, inputs);
+        w->past = oq_walker_past(w->of, inputs);
     for (size_t i = 0; l->is && i < step->n_inputs; i++)
         if (inputs[i].kind == OQ_DATUM_NONE && derived_of(w->of, i) == MASK)
             OQ_TRY(make_derived(w, i, inputs, a, err));

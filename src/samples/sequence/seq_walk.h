@@ -38,6 +38,9 @@ typedef struct oq_walk {
 /* Which inputs samples may leave out, into in.n flags: states, and what follows from lengths. */
 void oq_walker_may_lack(const oq_walker *w, bool *may_lack);
 
+/* Tokens that the states among these inputs hold: their size along the axis that grows. */
+uint64_t oq_walker_past(const oq_walker *w, const oq_datum *inputs);
+
 void oq_walk_init(oq_walk *w, const oq_walker *of, const onq_allocator *alloc);
 void oq_walk_release(oq_walk *w);
 /* Completes a step into the arena. A step with number 0 begins anew. */

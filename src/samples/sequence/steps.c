@@ -161,6 +161,10 @@ static onq_code raw_step(steps_feed *f, bool generated, oq_arena *a, oq_sample *
             OQ_TRY(slice(f, i, f->at, a, &inputs[i], err));
         else
             inputs[i] = f->held.inputs[i];
+    if (f->step == 0) {
+        f->base.begun++;
+        f->base.late += oq_walker_past(f->o.walker, inputs) > 0;
+    }
     const bool ends = generated || (f->at + 1 == f->n_held && !goes_on(f));
     const uint64_t added = f->generated + (generated ? 1 : 0);
     out->last = ends && added >= f->o.generate;
