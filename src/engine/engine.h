@@ -87,8 +87,9 @@ typedef struct oq_session_options {
     /* QuantizeLinear and DequantizeLinear are computed as they stand, at any level: no product
      * becomes one of integers, and no float weight is quantized. */
     bool keeps_pairs;
-    /* Kernels read weights where they are and make no copies in forms of their own: in a model
-     * whose weights lie in files these take no memory that the system cannot have back. Slower. */
+    /* Kernels read weights where they are and make no copies in forms of their own, nor turned ones
+     * for a MatMul that reads a Transpose: in a model whose weights lie in files these take no
+     * memory that the system cannot have back. Slower. */
     bool no_packing;
     /* A run that takes longer is ended between two nodes and fails with ONQ_E_LIMIT; 0: none is. */
     unsigned most_seconds;

@@ -50,3 +50,7 @@ onq_code oq_session_check_functions(const oq_model *m, onq_error *err);
  * i = [index, ...] after several (observe_graph.c). */
 onq_code oq_graph_observe(oq_arena *a, oq_model *m, oq_model_proto *proto,
                           const oq_session_options *o, onq_error *err);
+
+/* MatMul nodes whose weight is a large constant after a Transpose read the constant itself
+ * (session_turned.c). */
+onq_code oq_graph_read_stored(oq_arena *a, oq_model_proto *proto, onq_error *err);

@@ -40,6 +40,13 @@ bool oq_node_is(const oq_node *n, const char *type) {
     return n != NULL && oq_str_is(n->op_type, type) && oq_domain_is_onnx(n->domain);
 }
 
+bool oq_node_is_swap(const oq_node *n) {
+    if (!oq_node_is(n, "Transpose") || n->input.n != 1)
+        return false;
+    const oq_i64s *perm = oq_attr_ints(n, "perm");
+    return perm == NULL || (perm->n == 2 && perm->v[0] == 1 && perm->v[1] == 0);
+}
+
 bool oq_node_is_any(const oq_node *n, const char *const *types, size_t count) {
     return n != NULL && oq_domain_is_onnx(n->domain) && oq_str_is_any(n->op_type, types, count);
 }

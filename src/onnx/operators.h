@@ -139,6 +139,8 @@ bool oq_node_is(const oq_node *n, const char *type);
 bool oq_node_is_any(const oq_node *n, const char *const *types, size_t count);
 /* A Constant of the default domain. */
 bool oq_node_is_constant(const oq_node *n);
+/* A Transpose that swaps the dimensions of its input, if that is a matrix. */
+bool oq_node_is_swap(const oq_node *n);
 /* A QuantizeLinear or DequantizeLinear of the default domain or of com.microsoft, whose own take
  * types that those of older opsets do not; the last: either of them. The reference goes by the type
  * alone; where bytes depend on that, ask the traits of the type for its kind. */

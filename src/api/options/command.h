@@ -62,7 +62,7 @@ typedef struct oq_job {
     bool samples_are_constant;  /* figures that they give say nothing */
     oq_tape *tape;              /* samples of a reader or a stream, once they were asked for */
     struct oq_job_steps *steps; /* samples as steps of sequences (api/sequences.c), or NULL */
-    uint64_t begun, late; /* texts of those that were closed; of these: they bring a past */
+    uint64_t begun, late;       /* texts of those that were closed; of these: they bring a past */
     onq_ranges *ranges;         /* what a calibration found, for the result; or NULL */
     struct oq_given *given;     /* the plan of --from_plan (quantize/plan_read.h); or NULL */
     oq_files files;             /* outputs that stay in memory */

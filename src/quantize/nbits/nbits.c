@@ -68,13 +68,6 @@ oq_tensor *oq_nb_find_init(oq_nb_scope **scope, oq_str name) {
     return NULL;
 }
 
-/* True for a Transpose that swaps the dimensions of a matrix. */
-static bool is_swap(const oq_node *n) {
-    const oq_i64s *perm = oq_attr_ints(n, "perm");
-    return oq_node_is(n, "Transpose") && n->input.n == 1 &&
-           (perm == NULL || (perm->n == 2 && perm->v[0] == 1 && perm->v[1] == 0));
-}
-
 /* The constant that `name` is; else NULL and *why. */
 static oq_tensor *find_weight(const oq_nb_state *r, oq_nb_scope *scope, oq_str name,
                               oq_nb_weight *w, const char **why) {
@@ -91,7 +84,7 @@ static oq_tensor *find_weight(const oq_nb_state *r, oq_nb_scope *scope, oq_str n
         return NULL;
     if (oq_node_is_constant(from))
         *why = OQ_NB_WHY_CONSTANT;
-    if (!is_swap(from))
+    if (!oq_node_is_swap(from))
         return NULL;
     w->scope = scope;
     w->tensor = oq_nb_find_init(&w->scope, from->input.v[0]);
@@ -533,7 +526,7 @@ static onq_code prune_turned(oq_nb_state *r, onq_error *err) {
     for (size_t i = 0; i < g->node.n; i++) {
         const oq_node *n = g->node.v[i];
         const oq_value *v = n->output.n == 1 ? oq_index_find(&ix, n->output.v[0]) : NULL;
-        drop[i] = v != NULL && is_swap(n) && v->uses.n == 0 && !v->is_output;
+        drop[i] = v != NULL && oq_node_is_swap(n) && v->uses.n == 0 && !v->is_output;
     }
     oq_graph_remove_nodes(g, drop);
     return ONQ_OK;

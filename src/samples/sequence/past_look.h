@@ -18,12 +18,12 @@ typedef struct oq_past_sum {
 
 typedef struct oq_past_look {
     const oq_walker *of;
-    oq_past_sum *sums;  /* by pair of the carry */
+    oq_past_sum *sums; /* by pair of the carry */
     uint64_t begun;    /* sequences ... */
     uint64_t one_step; /* ... that are one step with states that were made up */
-    uint64_t brought;   /* steps in the middle of a sequence that bring a state ... */
-    uint64_t foreign;   /* ... which is not that of the step before */
-    oq_str first;       /* of them, in words */
+    uint64_t brought;  /* steps in the middle of a sequence that bring a state ... */
+    uint64_t foreign;  /* ... which is not that of the step before */
+    oq_str first;      /* of them, in words */
     uint64_t first_number;
 } oq_past_look;
 

@@ -201,6 +201,55 @@ static void describe(const oq_graph *g, oq_buf *out) {
     }
 }
 
+/* Weights that are read where they lie need no turned copy, in inner graphs either; a small one, one
+ * that is not constant and a session that packs keep the Transpose. */
+static void test_turned_weights(void **state) {
+    (void)state;
+    bm b;
+    bm_begin(&b, NULL, 13);
+    bm_input(&b, "x", OQ_FLOAT, "4,512");
+    bm_input(&b, "c", OQ_BOOL, "");
+    bm_weight(&b, "w", "600,512", 1);
+    bm_weight(&b, "only", "600,512", 1);
+    bm_weight(&b, "s", "8,512", 2);
+    bm_node(&b, "Transpose", "t1", "w", "wt", "");
+    bm_node(&b, "Transpose", "t2", "s", "st", "perm=1,0");
+    bm_node(&b, "Transpose", "t3", "x", "xt", "");
+    bm_node(&b, "Transpose", "t4", "only", "ot", "");
+    bm_node(&b, "MatMul", "m1", "x wt", "y", "");
+    bm_node(&b, "MatMul", "m4", "x ot", "o", "");
+    bm_node(&b, "MatMul", "m2", "x st", "z", "");
+    bm_node(&b, "MatMul", "m3", "x xt", "u", "");
+    oq_node *n = bm_node(&b, "If", "if", "c", "v", "");
+    for (int i = 0; i < 2; i++) {
+        oq_graph *around = bm_enter(&b, n, i == 0 ? "then_branch" : "else_branch");
+        bm_node(&b, i == 0 ? "MatMul" : "Gemm", "in", "x wt", i == 0 ? "a" : "b", "");
+        bm_output(&b, i == 0 ? "a" : "b", OQ_FLOAT, "4,600");
+        bm_leave(&b, around);
+    }
+    bm_output(&b, "y", OQ_FLOAT, "4,600");
+    const char *const wanted[] = {
+        "Transpose(w)->wt Transpose(s)->st Transpose(x)->xt Transpose(only)->ot MatMul(x,wt)->y "
+        "MatMul(x,ot)->o MatMul(x,st)->z "
+        "MatMul(x,xt)->u If(c)->v{MatMul(x,wt)->a}{Gemm(x,wt)->b}",
+        "Transpose(w)->wt Transpose(s)->st Transpose(x)->xt FusedMatMul(x,w)->y "
+        "FusedMatMul(x,only)->o MatMul(x,st)->z "
+        "MatMul(x,xt)->u If(c)->v{FusedMatMul(x,w)->a}{Gemm(x,wt)->b}"};
+    for (int i = 0; i < 2; i++) {
+        oq_session_graph g;
+        oq_buf text;
+        const oq_session_options o = {.model = b.m, .no_packing = i == 1};
+        oq_buf_init(&text, oq_alloc_default());
+        assert_ok(oq_session_graph_init(&g, &o, false, &err), err);
+        describe(g.proto->graph, &text);
+        assert_string_equal(text.p, wanted[i]);
+        assert_int_equal(g.proto->opset_import.n, 1 + i);
+        oq_buf_release(&text);
+        oq_session_graph_release(&g);
+    }
+    bm_end(&b);
+}
+
 static onq_code never(void *ctx, size_t index, const oq_datum *t, onq_error *e) {
     (void)ctx;
     (void)index;
@@ -378,6 +427,7 @@ int main(void) {
         cmocka_unit_test(test_two_folders),
         cmocka_unit_test(test_constants_become_initializers),
         cmocka_unit_test(test_unused_initializers),
+        cmocka_unit_test(test_turned_weights),
         cmocka_unit_test(test_observers),
         cmocka_unit_test(test_taken_names),
         cmocka_unit_test(test_subgraphs),
