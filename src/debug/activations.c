@@ -35,6 +35,7 @@ typedef struct running {
     unsigned n_lanes;
     oq_roles roles;  /* of the float model's inputs and outputs */
     uint64_t before; /* resident bytes before the first sample */
+    bool large;      /* the float model: its weights are not copied */
     oq_pool *pool;
 } running;
 
@@ -171,6 +172,9 @@ static onq_code open_session(running *r, oq_model *m, const oq_observer *see, oq
     o.level = level;
     o.no_spinning = true; /* the cores are wanted between two nodes, and by the other sessions */
     o.alone = r->run->jobs != 1 && oq_source_count(r->run->float_source) != 1;
+    /* The fast one is as users run it, and kernels of few bits are what is looked at. */
+    o.no_turning = r->large && level == OQ_OPT_NONE;
+    o.no_packing = r->large && m == r->d->flt;
     const onq_code rc = oq_session_open(r->run->engine, &o, out, err);
     return rc == ONQ_OK ? rc : oq_error_in(err, rc, "%s", m->path);
 }
@@ -212,6 +216,9 @@ static onq_code open_first(running *r, onq_error *err) {
     r->n_lanes = 1;
     l->moments.alone = true;
     l->moments.pool = r->pool;
+    uint64_t bytes = 0;
+    OQ_TRY(oq_model_size(d->flt, &bytes, err));
+    r->large = bytes > OQ_LARGE_MODEL;
     OQ_TRY(open_models(r, err));
     d->has_kernel = l->fast != NULL;
     if (l->refused.code != ONQ_OK)

@@ -57,6 +57,10 @@ typedef struct oq_observer {
  * this, as the reference's are. */
 #define OQ_THREADS_RUNTIME UINT32_MAX
 
+/* A model of more bytes than that is run without copies of its weights, where nobody asks how long
+ * it takes. */
+#define OQ_LARGE_MODEL ((uint64_t)256 << 20)
+
 typedef struct oq_session_options {
     oq_model *model;
     unsigned n_threads; /* inside an operator; 0: oq_env_threads */
@@ -87,10 +91,13 @@ typedef struct oq_session_options {
     /* QuantizeLinear and DequantizeLinear are computed as they stand, at any level: no product
      * becomes one of integers, and no float weight is quantized. */
     bool keeps_pairs;
-    /* Kernels read weights where they are and make no copies in forms of their own, nor turned ones
-     * for a MatMul that reads a Transpose: in a model whose weights lie in files these take no
-     * memory that the system cannot have back. Slower. */
+    /* Kernels read weights where they are and make no copies in forms of their own: in a model
+     * whose weights lie in files these take no memory that the system cannot have back. Slower, and
+     * weights of few bits are computed with in float. */
     bool no_packing;
+    /* The same for a large constant under a Transpose, such as a table of embeddings that is the
+     * last layer, too: the MatMul reads it as it is stored. */
+    bool no_turning;
     /* A run that takes longer is ended between two nodes and fails with ONQ_E_LIMIT; 0: none is. */
     unsigned most_seconds;
 } oq_session_options;

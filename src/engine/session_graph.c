@@ -363,7 +363,7 @@ static onq_code build(oq_session_graph *s, const oq_session_options *o, bool inl
     shell.proto = s->proto;
     if (o->observer != NULL && o->observer->n_names > 0)
         OQ_TRY(oq_graph_observe(&s->arena, &shell, s->proto, o, err));
-    if (o->no_packing)
+    if (o->no_turning)
         OQ_TRY(oq_graph_read_stored(&s->arena, s->proto, err));
     /* The order in which the runtime writes the initializers of an optimised model depends on those
      * that it finds. */

@@ -19,7 +19,7 @@
 
 typedef struct turning {
     oq_arena *arena;
-    const oq_graph *main;
+    oq_graph *main;
     oq_map turned; /* outputs of Transpose nodes of the main graph, by index of the node */
     bool any;
 } turning;

@@ -563,15 +563,15 @@ def test_options_for_images_are_not_silently_ignored(tmp_path, command):
 
 # ---- language models ----
 
-def bigrams(path, sharpness):
+def bigrams(path, sharpness, words=1024):
     """Logits of the token that follows, by the token alone: what is far from float in distribution depends on sharpness,
     and the noise in dB does not."""
     rng = np.random.default_rng(3)
-    table = rng.standard_normal((1024, 64)).astype(np.float32)
-    head = (rng.standard_normal((64, 1024)) * sharpness / 8).astype(np.float32)
+    table = rng.standard_normal((words, 64)).astype(np.float32)
+    head = (rng.standard_normal((64, words)) * sharpness / 8).astype(np.float32)
     return save(path, [helper.make_node("Gather", ["table", "input_ids"], ["x"], "embed"),
                        helper.make_node("MatMul", ["x", "head"], ["logits"], "lm_head")],
-                [value("input_ids", [1, "length"], INT64)], [value("logits", [1, "length", 1024])],
+                [value("input_ids", [1, "length"], INT64)], [value("logits", [1, "length", words])],
                 [numpy_helper.from_array(table, "table"), numpy_helper.from_array(head, "head")])
 
 
@@ -606,3 +606,12 @@ def test_language_models_have_one_verdict(tmp_path):
             decibels.append(look["sqnr"])
     assert seen == {"close to float", "good", "fair", "poor"}
     assert max(decibels) - min(decibels) < 1, "the noise is the same, the words are not"
+
+
+def test_large_logits_have_a_verdict(tmp_path):
+    """What is kept of runs grows with the model: 31 rows over 560,000 words are more than 64 MiB."""
+    m, q, samples = bigrams(tmp_path / "m.onnx", 4, words=560000), tmp_path / "q.onnx", tmp_path / "text"
+    samples.mkdir()
+    np.savez(samples / "0.npz", input_ids=RNG.integers(0, 560000, (1, 31)))
+    look = json.loads(onq("nbits", "-i", m, "-o", q, "--data", samples, "--json").stdout)["verify"]
+    assert look["samples"] == 1 and look["kl"] > 0 and look["verdict"] == word_for(look["kl"], look["top1"])

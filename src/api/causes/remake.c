@@ -65,7 +65,10 @@ onq_code oq_remaker_init(oq_remaker *r, oq_job *job, const oq_debug_run *run, oq
     r->quiet.silent = true;
     r->quiet.progress_fn = stop_late;
     r->quiet.progress_ctx = r;
+    uint64_t bytes = 0;
     oq_record_init(&r->record, &job->env->alloc, OQ_REMAKE_SAMPLES);
+    OQ_TRY(oq_model_size(flt, &bytes, err));
+    oq_record_fit(&r->record, bytes);
     OQ_TRY(oq_temp_make(&job->arena, &r->folder, err));
     OQ_TRY(find_input(r, flt, err));
     return keep_float(r, flt, err);

@@ -60,6 +60,7 @@ onq_code oq_quant_open(oq_quant *q, bool trained, onq_error *err) {
     OQ_TRY(oq_job_walker(job, q->model, &walker, err));
     q->record.roles = walker != NULL ? &walker->roles : NULL;
     OQ_TRY(oq_model_size(q->model, &q->size_before, err));
+    oq_record_fit(&q->record, q->size_before);
     q->has_external = q->size_before > q->model->bytes.n;
     if (!oq_opt_has(job->opts, "lift_constants") || !oq_opt_flag(job->opts, "lift_constants"))
         return ONQ_OK;

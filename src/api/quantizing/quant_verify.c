@@ -184,6 +184,7 @@ static onq_code open_any(oq_quant *q, oq_source **out, onq_error *err) {
 static onq_code run_float(look *l, oq_source *source, unsigned most_seconds, onq_error *err) {
     oq_session_options so = l->session;
     so.most_seconds = most_seconds;
+    so.no_packing = so.no_turning = l->q->size_before > OQ_LARGE_MODEL;
     return oq_verify_record(l->q->engine, &so, source, &l->q->record, err);
 }
 

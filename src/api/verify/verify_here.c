@@ -235,6 +235,15 @@ static bool rewrite(here *h, const remedy *r, const oq_runtime *runtime,
            (r->to != NULL || r->type.n > 0 || (runtime != NULL && oq_runtime_fit_changed(fitted)));
 }
 
+/* How much is kept of runs of the model. */
+static onq_code fit_records(here *h, onq_error *err) {
+    uint64_t bytes = 0;
+    OQ_TRY(oq_model_size(h->model, &bytes, err));
+    oq_record_fit(&h->inputs, bytes);
+    oq_record_fit(&h->plain, bytes);
+    return ONQ_OK;
+}
+
 /* A model with another graph, looked at as the first was. */
 static onq_code try_remedy(const here *from, const remedy *r, const oq_runtime *runtime,
                            oq_runtime_fitted *fitted, bool *good, onq_error *err) {
@@ -247,7 +256,9 @@ static onq_code try_remedy(const here *from, const remedy *r, const oq_runtime *
         oq_record_init(&h.inputs, &h.job->env->alloc, MAX_RUNS);
         oq_record_init(&h.plain, &h.job->env->alloc, MAX_RUNS);
         h.compared = false;
-        rc = look(&h, err);
+        rc = fit_records(&h, err);
+        if (rc == ONQ_OK)
+            rc = look(&h, err);
         /* Nor is it farther from float than the model is without optimisations: a CPU whose sums
          * saturate does so in every form that has integers. */
         const bool far = from->bare.measured && h.best.measured && h.flt != NULL &&
@@ -410,6 +421,7 @@ static onq_code run(here *h, const char *library, oq_jw *w, onq_error *err) {
     OQ_TRY(oq_ort_query(job->env, library, &h->info, err));
     OQ_TRY(oq_ort_open(job->env, library, &h->engine, err));
     OQ_TRY(oq_job_open_sound(job, oq_job_input(job), &h->model, err));
+    OQ_TRY(fit_records(h, err));
     if (flt != NULL)
         OQ_TRY(oq_job_open(job, flt, &h->flt, err));
     OQ_TRY(oq_job_session(job, &h->how, err));

@@ -423,7 +423,7 @@ static onq_code judge(oq_nb_weigher *w, oq_model *few, double *harm, onq_error *
     o.model = few;
     o.n_threads = 0;
     o.level = OQ_OPT_NONE; /* packed weights are unpacked when they are read, not all at once */
-    o.no_packing = o.no_memory_reuse = true;
+    o.no_packing = o.no_turning = o.no_memory_reuse = true;
     onq_code rc = oq_session_open(w->job->engine, &o, &session, err);
     *harm = 0;
     for (size_t k = 0; k < w->floats.n && rc == ONQ_OK; k++) {
@@ -462,7 +462,7 @@ static onq_code open_session(oq_nb_weigher *w, onq_error *err) {
     o.model = &shell;
     o.n_threads = 0;
     o.level = OQ_OPT_BASIC;
-    o.no_packing = o.no_memory_reuse = true;
+    o.no_packing = o.no_turning = o.no_memory_reuse = true;
     o.observer = w->names.n > 0 ? &w->observer : NULL;
     o.observe_beside = true;
     return oq_session_open(job->engine, &o, &w->session, err);

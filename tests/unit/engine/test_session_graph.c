@@ -201,8 +201,8 @@ static void describe(const oq_graph *g, oq_buf *out) {
     }
 }
 
-/* Weights that are read where they lie need no turned copy, in inner graphs either; a small one, one
- * that is not constant and a session that packs keep the Transpose. */
+/* Products read large constants where they lie instead of a turned copy, in inner graphs too; a small
+ * one, one that is not constant and a session that was not asked to keep the Transpose. */
 static void test_turned_weights(void **state) {
     (void)state;
     bm b;
@@ -238,7 +238,7 @@ static void test_turned_weights(void **state) {
     for (int i = 0; i < 2; i++) {
         oq_session_graph g;
         oq_buf text;
-        const oq_session_options o = {.model = b.m, .no_packing = i == 1};
+        const oq_session_options o = {.model = b.m, .no_turning = i == 1};
         oq_buf_init(&text, oq_alloc_default());
         assert_ok(oq_session_graph_init(&g, &o, false, &err), err);
         describe(g.proto->graph, &text);
