@@ -186,7 +186,7 @@ static onq_code check_steps(const oq_source_options *o, const oq_datum *d, const
 onq_code oq_input_check(const oq_source_options *o, const oq_datum *d, const oq_ios *inputs,
                         size_t i, const onq_allocator *alloc, onq_error *err) {
     const oq_io *want = &inputs->v[i];
-    if (d->kind == OQ_DATUM_NONE && oq_may_lack(o, i))
+    if (oq_may_lack(o, i) && (d->kind == OQ_DATUM_NONE || oq_datum_is_other_empty(d, want)))
         return ONQ_OK;
     const bool has_steps = o->has_steps_axis && want->kind == OQ_DATUM_TENSOR && want->has_shape &&
                            d->kind == OQ_DATUM_TENSOR && o->steps_axis < d->rank;

@@ -73,6 +73,13 @@ onq_code oq_reader_open_tape(const oq_reader_setup *s, oq_reader **out, onq_erro
 onq_code oq_reader_find(oq_reader *r, oq_tape *tape, uint64_t k, const oq_named_list **out,
                         onq_error *err);
 
+/* An empty array of another type than the input's: a cache without a past, of a model that keeps it
+ * in another form. */
+static inline bool oq_datum_is_other_empty(const oq_datum *d, const oq_io *want) {
+    return d->kind == OQ_DATUM_TENSOR && want->kind == OQ_DATUM_TENSOR && d->count == 0 &&
+           d->dtype != want->dtype;
+}
+
 /* Checks that the datum fits the input. The error says what it got and what it expected
  * (source_check.c). */
 onq_code oq_datum_check(const oq_datum *d, const oq_io *want, const onq_allocator *alloc,

@@ -114,6 +114,29 @@ def test_judged_on_other_texts(made, tmp_path):
     assert not json.loads(onq("kvcache", "-i", model, "-o", tmp_path / "c.onnx", "--data", one, "--json", status=0).stdout)["judged"]["held_out"]
 
 
+@pytest.mark.parametrize("bits", [8, 4])
+def test_samples_with_empty_caches(made, tmp_path, bits):
+    """Samples may hold the empty caches of float, as other tools want them: they stand for no past in integers, too."""
+    model, data = made
+    (tmp_path / "whole").mkdir()
+    names = [i.name for i in onnx.load(model).graph.input if i.name.startswith("past")]
+    for file in data.iterdir():
+        np.savez(tmp_path / "whole" / file.name, **np.load(file), **{n: np.zeros((1, HEADS, 0, DEPTH), np.float32) for n in names})
+    told = []
+    for i, samples in enumerate((data, tmp_path / "whole")):
+        words = ["kvcache", "-i", model, "-o", tmp_path / f"{i}.onnx", "--data", samples, "--bits", bits, "--json"]
+        told.append(json.loads(onq(*words, status=0).stdout)["judged"])
+        onq("bench", model, tmp_path / f"{i}.onnx", "--data", samples, "--runs", 1, status=0)
+    assert told[0] == told[1]
+    assert (tmp_path / "0.onnx").read_bytes() == (tmp_path / "1.onnx").read_bytes()
+    # A past that is there is not dropped.
+    past = {n: np.zeros((1, HEADS, 2, DEPTH), np.float32) for n in names}
+    (tmp_path / "past").mkdir()
+    np.savez(tmp_path / "past" / "0.npz", input_ids=texts(1)[0], attention_mask=np.ones((1, 26), np.int64), **past)
+    refused(onq("bench", model, tmp_path / "0.onnx", "--data", tmp_path / "past", "--runs", 1, "--quiet"),
+            "input 'past_key_values.0.key': got FLOAT[1,2,2,16], expected")
+
+
 def test_steps_carry_the_cache(made, tmp_path):
     """Bench walks along with both models, each with its own cache; the types differ, so neither can take the other's."""
     model, data = made

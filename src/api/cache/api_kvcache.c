@@ -66,12 +66,24 @@ static onq_code see(void *ctx, const oq_turn *t, onq_error *err) {
     return oq_kv_see(&r->caches, part, t->outputs[0].v, err);
 }
 
-/* As the model will run. */
+static bool has_few_bits(const oq_graph *g) {
+    for (size_t i = 0; i < g->node.n; i++)
+        if (oq_str_is(g->node.v[i]->op_type, "MatMulNBits"))
+            return true;
+    return false;
+}
+
+/* As the model will run; but a large one is loaded three times, and its float weights are not
+ * copied for that. Those of few bits are: without, the runtime would unpack them in every run. */
 static onq_code open_session(run *r, oq_model *m, oq_session **out, onq_error *err) {
     oq_session_options o;
     OQ_TRY(oq_job_session(r->job, &o, err));
     o.model = m;
     o.level = OQ_OPT_ALL;
+    uint64_t bytes = 0;
+    OQ_TRY(oq_model_size(m, &bytes, err));
+    o.no_turning = bytes > OQ_LARGE_MODEL;
+    o.no_packing = o.no_turning && !has_few_bits(m->proto->graph);
     return oq_session_open(r->engine, &o, out, err);
 }
 

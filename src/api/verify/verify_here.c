@@ -63,6 +63,11 @@ static onq_code make_record(here *h, oq_model *m, onq_error *err) {
     oq_source *source = NULL;
     how.model = m;
     how.level = OQ_OPT_NONE;
+    if (m == h->flt) {
+        uint64_t bytes = 0;
+        OQ_TRY(oq_model_size(m, &bytes, err));
+        how.no_packing = how.no_turning = bytes > OQ_LARGE_MODEL;
+    }
     OQ_TRY(open_source(h, m, &source, err));
     const onq_code rc = oq_verify_record(h->engine, &how, source, &h->inputs, err);
     oq_source_close(source);

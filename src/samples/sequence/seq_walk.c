@@ -262,7 +262,7 @@ static onq_code fill_states(oq_walk *w, const oq_sample *step, oq_datum *inputs,
         const bool is_left = step->step > 0 && w->left != NULL && w->left[c->v[i].in].kind != 0;
         if (is_left && (d->kind == OQ_DATUM_NONE || w->own_states))
             *d = w->left[c->v[i].in];
-        else if (d->kind == OQ_DATUM_NONE)
+        else if (d->kind == OQ_DATUM_NONE || oq_datum_is_other_empty(d, &w->of->in.v[c->v[i].in]))
             OQ_TRY(make_state(w, &c->v[i], step->inputs, a, d, err));
     }
     return ONQ_OK;
