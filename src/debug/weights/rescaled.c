@@ -6,11 +6,15 @@
  * nothing in common. So the factors are found: the quantized weight is taken for the float one with
  * a factor for each row and each column, by least squares in turns. Where that explains it, the
  * weight is judged by what is left.
+ *
+ * With nearly as many factors as values that proves nothing. Then the factors must be those of a Mul
+ * that the quantized model has before the product.
  */
 #include "debug/weights/weights.h"
 
 #include "base/keyed.h"
 #include "onnx/operators.h"
+#include "onnx/tensor.h"
 #include "samples/agreement.h"
 
 #include <math.h>
@@ -39,8 +43,12 @@ static bool is_matrix(const oq_debug_weight *w, matrix *m) {
     m->rows = (uint64_t)t->dims.v[0];
     m->columns = (uint64_t)t->dims.v[1];
     m->inside = w->sums.n / m->rows / m->columns;
-    return m->inside > 0 && m->rows * m->columns * m->inside == w->sums.n &&
-           w->sums.n >= PROOF * (m->rows + m->columns);
+    return m->inside > 0 && m->rows * m->columns * m->inside == w->sums.n;
+}
+
+/* True if factors that fit prove something. */
+static bool has_proof(const matrix *m) {
+    return m->rows * m->columns * m->inside >= PROOF * (m->rows + m->columns);
 }
 
 /* The factors of one axis that fit best while those of the other stay. */
@@ -91,7 +99,68 @@ static bool is_uneven(double *v, uint64_t n) {
     return differ > 0 && differ * SHARE >= n;
 }
 
+/* ---- factors that the graph shows ---- */
+
+/* The node that reads what is quantized here, after pairs. */
+static const oq_node *reader_of(const oq_index *ix, oq_str name) {
+    for (unsigned i = 0; i < 4; i++) {
+        const oq_value *v = oq_index_find(ix, name);
+        const oq_node *n =
+            v != NULL && v->uses.n == 1 ? ix->graph->node.v[v->uses.v[0].node] : NULL;
+        if (n == NULL || !oq_node_is_pair(n) || n->output.n == 0)
+            return n;
+        name = n->output.v[0];
+    }
+    return NULL;
+}
+
+/* The node that makes a tensor, before pairs. */
+static const oq_node *maker_of(const oq_index *ix, oq_str name) {
+    const oq_node *n = oq_index_producer(ix, name);
+    while (n != NULL && oq_node_is_pair(n) && n->input.n > 0)
+        n = oq_index_producer(ix, n->input.v[0]);
+    return n;
+}
+
+/* The constants, as many as `n`, by which a Mul scales what goes into the product of a weight; NULL. */
+static oq_tensor *factors_before(const oq_debug *d, const oq_debug_weight *w, uint64_t n) {
+    const oq_index *ix = &d->quantized_index;
+    const oq_node *product = reader_of(ix, w->quantized_name), *mul = NULL;
+    if (product != NULL && product->input.n > 0)
+        mul = maker_of(ix, product->input.v[0]);
+    for (size_t k = 0; oq_node_is(mul, "Mul") && k < mul->input.n; k++) {
+        oq_tensor *t = oq_index_constant(ix, mul->input.v[k]);
+        uint64_t count = 0;
+        if (t != NULL && t->data_type.v == OQ_FLOAT && oq_tensor_count(t, &count, NULL) == ONQ_OK &&
+            count == n)
+            return t;
+    }
+    return NULL;
+}
+
+/* Takes the factors of the channels that a product sums over from the graph; *found is false if it
+ * shows none. Rows of a weight whose outputs are columns are such channels, and columns of others. */
+static onq_code take_shown(oq_debug *d, const oq_debug_weight *w, matrix *m, oq_arena *a,
+                           bool *found, onq_error *err) {
+    const bool columns = w->out_rows || w->flt->dims.n > 2;
+    const uint64_t n = columns ? m->columns : m->rows;
+    double *factors = columns ? m->column : m->row;
+    oq_tensor *t = factors_before(d, w, n);
+    float *by = NULL;
+    size_t count = 0;
+    for (uint64_t i = 0; i < m->rows; i++)
+        m->row[i] = 1;
+    *found = t != NULL;
+    if (t == NULL)
+        return ONQ_OK;
+    OQ_TRY(oq_tensor_floats(d->quantized, t, a, &by, &count, err));
+    for (uint64_t i = 0; i < n; i++)
+        factors[i] = by[i] != 0 ? 1 / (double)by[i] : 0;
+    return ONQ_OK;
+}
+
 static onq_code look_at(oq_debug *d, oq_debug_weight *w, matrix *m, oq_arena *a, onq_error *err) {
+    bool found = true;
     const uint64_t most = m->rows > m->columns ? m->rows : m->columns;
     double *xx = OQ_NEW_ARRAY(a, double, most + 1), *xy = OQ_NEW_ARRAY(a, double, most + 1);
     oq_debug_values v;
@@ -106,23 +175,27 @@ static onq_code look_at(oq_debug *d, oq_debug_weight *w, matrix *m, oq_arena *a,
     m->y = v.quantized;
     for (uint64_t i = 0; i < m->columns; i++)
         m->column[i] = 1;
-    for (unsigned i = 0; i < TURNS; i++) {
+    if (!has_proof(m))
+        OQ_TRY(take_shown(d, w, m, a, &found, err));
+    for (unsigned i = 0; has_proof(m) && i < TURNS; i++) {
         fit(m, true, xx, xy);
         fit(m, false, xx, xy);
     }
     const double sqnr = left_over(m);
-    if (sqnr >= FOUND && sqnr >= w->sqnr + BETTER &&
+    if (found && sqnr >= FOUND && sqnr >= w->sqnr + BETTER &&
         (is_uneven(m->row, m->rows) || is_uneven(m->column, m->columns)))
         w->rescaled = sqnr;
     return ONQ_OK;
 }
 
-/* A vector with a factor for each element can be anything: next to scaled weights it is not
- * judged. */
+/* A vector with a factor for each element can be anything, and so can a weight of one output: next
+ * to scaled weights they are not judged. */
 static void spare_vectors(oq_debug *d) {
     for (size_t i = 0; i < d->weights.n; i++) {
         oq_debug_weight *w = &d->weights.v[i];
-        if (w->sqnr < SUSPECT && w->flt->dims.n == 1)
+        matrix m;
+        if (w->sqnr < SUSPECT && isnan(w->rescaled) &&
+            (w->flt->dims.n == 1 || (is_matrix(w, &m) && !has_proof(&m))))
             w->rescaled = isfinite(w->ideal) ? fmax(w->ideal, FOUND) : FOUND;
     }
 }
