@@ -58,7 +58,7 @@ bool oq_fits_samples(const oq_diagnosing *g, const oq_try *t) {
 
 bool oq_is_overfit(const oq_diagnosing *g, double gain_apart) {
     const bool good = g->current.sqnr >= OQ_GOOD;
-    return isnan(gain_apart) ? good : gain_apart < (good ? OQ_APART_GAIN : -OQ_APART_LOSS);
+    return isnan(gain_apart) ? good : gain_apart < (good ? OQ_APART_GAIN : OQ_APART_LEAST);
 }
 
 double oq_share_needed(const oq_diagnosing *g, const oq_try *t) {

@@ -9,7 +9,7 @@
 #define OQ_SMALL_GAIN  1.5   /* ... or, of a poor model, if it costs nothing; ... */
 #define OQ_GOOD_GAIN   6.0   /* ... of a model that is good already, which has */
 #define OQ_GOOD        20.0  /* dB */
-#define OQ_APART_LOSS  1.0   /* dB that what fits samples may lose on others, and ... */
+#define OQ_APART_LEAST 1.0   /* dB that what fits samples must gain on others, and ... */
 #define OQ_APART_GAIN  3.0   /* ... that it must gain there, of a good model */
 #define OQ_AIM         30.0  /* dB that remedies are put together for, where a model is not good */
 #define OQ_NEARLY      0.8   /* of the best gain: a remedy that comes earlier is taken */
