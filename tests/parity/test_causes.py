@@ -378,7 +378,7 @@ def test_a_weight_of_few_bits_is_named_though_the_outputs_are_good(tmp_path):
     assert first["cause"] == "parameters" and f"'{name.removesuffix('_quantized')}'" in first["text"]
 
 
-def test_outputs_that_are_not_finite_are_no_equal_ones(tmp_path):
+def probabilities_that_vanish(tmp_path):
     """A probability that 8 bits make zero, and its reciprocal."""
     net = Net([4, 40], 5)
     x = net.op("Relu", net.dense(net.op("Relu", net.dense("x", 40, 40)), 40, 40))
@@ -386,7 +386,11 @@ def test_outputs_that_are_not_finite_are_no_equal_ones(tmp_path):
     out = net.op("Reciprocal", net.op("Add", x, net.init(np.float32(1e-4))))
     given = net.save(f"{tmp_path}/float.onnx", out)
     data = held.save_samples(str(tmp_path), "samples", [4, 40], held.normal, 8, 1)
-    made = held.static(str(tmp_path), given, data, ["--per_channel"])
+    return given, held.static(str(tmp_path), given, data, ["--per_channel"]), data
+
+
+def test_outputs_that_are_not_finite_are_no_equal_ones(tmp_path):
+    given, made, data = probabilities_that_vanish(tmp_path)
     agreement = json.loads(onq("bench", given, made, "--data", data, "--runs", 1, "--json"))["models"][1]["agreement"]
     assert agreement["sqnr"] is None and not agreement["finite"]
     assert " nan     nan " in onq("bench", given, made, "--data", data, "--runs", 1)
@@ -546,3 +550,69 @@ def test_a_weight_of_one_output_is_not_taken_for_a_scaled_one(tmp_path):
     found = json.loads(onq("debug", "--float_model", given, "--qdq_model", made, "--data", data, "--json"))
     assert not any("rescaled_sqnr" in w for w in found["weights"].values())
     assert found["diagnosis"]["causes"][0]["cause"] == "parameters"
+
+
+def test_numbers_of_classes_are_no_values_to_the_bench(tmp_path):
+    """A class more or less is another class; how far apart their numbers are says nothing."""
+    net = Net([30, 40], 5)
+    net.nodes.append(onnx.helper.make_node("ArgMax", [net.dense(net.op("Relu", net.dense("x", 40, 40)), 40, 60)], ["classes"], axis=-1))
+    scores = net.nodes[-1].input[0]
+    given = net.save(f"{tmp_path}/float.onnx", scores)
+    model = onnx.load(given)
+    model.graph.output.append(onnx.helper.make_tensor_value_info("classes", onnx.TensorProto.INT64, None))
+    onnx.save(model, given)
+    data = held.save_samples(str(tmp_path), "samples", [30, 40], held.normal, 8, 1)
+    made = held.static(str(tmp_path), given, data, [])
+    outputs = json.loads(onq("bench", given, made, "--data", data, "--limit", 16, "--runs", 1, "--json"))["models"][1]["agreement"]["outputs"]
+    figures = {o["name"]: o["sqnr"] for o in outputs}
+    assert figures["classes"] < figures[scores] - 6
+    assert sqnr(given, [made], data) == [pytest.approx(figures[scores])]
+    assert diagnose(given, made, data)["judged"]["sqnr"] == pytest.approx(figures[scores], abs=0.1)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_weight_of_one_output_that_was_smoothed_is_no_fault(tmp_path, turned):
+    """The factors are those of the Mul before it, which the model shows."""
+    net = Net([4, 40], 5)
+    x = net.op("Tanh", "x")
+    w = net.init(net.rng.normal(size=(1, 40) if turned else (40, 1)) / 6)
+    given = net.save(f"{tmp_path}/float.onnx", net.op("Gemm", x, w, net.init(np.zeros(1)), transB=int(turned)))
+    data = held.save_samples(str(tmp_path), "samples", [4, 40], held.normal, 8, 1)
+    made = held.static(str(tmp_path), given, data, ["--per_channel", "--smooth_quant"])
+    model = onnx.load(made)
+    found = json.loads(onq("debug", "--float_model", given, "--qdq_model", made, "--data", data, "--json"))
+    assert "rescaled_sqnr" in found["weights"][w], found["weights"][w]
+    assert "parameters" not in {v["cause"] for v in found["diagnosis"]["causes"]}
+    # Another weight behind the same Mul is a fault.
+    name = next(i.name for i in model.graph.initializer if i.name.startswith(w) and len(i.dims) == 2)
+    replace(model, name, np.roll(value_of(model, name), 7))
+    onnx.save(model, made)
+    found = json.loads(onq("debug", "--float_model", given, "--qdq_model", made, "--data", data, "--json"))
+    assert "rescaled_sqnr" not in found["weights"][w] and found["diagnosis"]["causes"][0]["cause"] == "parameters"
+
+
+@pytest.mark.parametrize("at, by", [(2, 30), (5, 0.1), (9, 40)])
+def test_a_fault_beside_weights_in_constants_is_named_after_them(tmp_path, at, by):
+    """Of an activation, and of the constants themselves, which the quantizer takes for activations."""
+    given, made, data = CASES["constants (mlp)"](str(tmp_path))[:3]
+    assert [v["cause"] for v in diagnose(given, made, data)["causes"]] == ["not_prepared"]
+    model = onnx.load(made)
+    names = held.act_range(at, by)(model)
+    onnx.save(model, made)
+    x = diagnose(given, made, data)
+    assert [v["cause"] for v in x["causes"]] == ["not_prepared", "parameters"], x["causes"]
+    assert f"activation '{names[0]}'" in x["causes"][1]["text"]
+    assert x["command"] == x["causes"][0]["command"] == x["causes"][1]["command"]
+    text = onq("debug", "--float_model", given, "--qdq_model", made, "--data", data)
+    assert "It goes away with the first remedy." in text and "Mended alone" not in text
+
+
+def test_causes_of_which_a_later_one_calibrates_have_their_gain_on_other_samples(tmp_path):
+    c = held.SECOND["per tensor (conv1d)"](str(tmp_path))
+    x = diagnose(c.given, c.made, c.data)
+    assert [v["cause"] for v in x["causes"]] == ["per_channel", "channels"]
+    assert "apart" not in x["causes"][0] and x["causes"][1]["apart"]["sqnr"] == x["apart"]["sqnr"]
+    assert x["apart"]["sqnr_before"] < x["causes"][1]["apart"]["sqnr_before"]
+    text = onq("debug", "--float_model", c.given, "--qdq_model", c.made, "--data", c.data)
+    assert (f"made and measured: {x['apart']['sqnr']:.1f} dB instead of {x['apart']['sqnr_before']:.1f} dB on "
+            "samples that did not calibrate; on those that did, ") in text

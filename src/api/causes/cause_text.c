@@ -108,7 +108,11 @@ static void gain_apart(oq_buf *out, double before, double after) {
 }
 
 /* What each of several causes costs: those before it are removed already. */
-static void gain(oq_buf *out, const oq_cause *c) {
+static void gain(oq_buf *out, const oq_cause *c, const oq_cause *first) {
+    if (c->also && c->made.path == first->made.path) {
+        oq_buf_adds(out, " It goes away with the first remedy.");
+        return;
+    }
     oq_buf_adds(out, c->also ? " Mended alone: " : " Mended: ");
     if (!isnan(c->apart)) {
         gain_apart(out, c->apart_before, c->apart);
@@ -145,7 +149,7 @@ static void causes_text(const oq_diagnosis *x, oq_buf *out) {
     for (size_t i = 0; i < x->causes.n; i++) {
         oq_buf_addf(out, "%s: %s", i == 0 ? "Cause" : "  and", x->causes.v[i].text);
         if (x->causes.n > 1)
-            gain(out, &x->causes.v[i]);
+            gain(out, &x->causes.v[i], &x->causes.v[0]);
         oq_buf_addc(out, '\n');
     }
     const oq_remade *now = x->half.path != NULL ? &x->half : &x->now;

@@ -204,6 +204,10 @@ static onq_code add_cause(oq_diagnosing *g, const oq_try *t, onq_error *err) {
 /* What comes next is tried on top of it. */
 static onq_code take(oq_diagnosing *g, const oq_try *t, onq_error *err) {
     assert(t->row <= oq_remedy_count); /* that many: it is no remedy */
+    if (g->out->causes.n == 0 && t->row < oq_remedy_count) {
+        g->first = g->base;
+        g->first_input = g->input;
+    }
     OQ_TRY(add_cause(g, t, err));
     g->current = t->made;
     g->apart = t->apart;
@@ -239,6 +243,7 @@ static onq_code blame_constants(oq_diagnosing *g, onq_error *err) {
         return ONQ_OK;
     const oq_try copy = g->out->tries.v[first];
     g->again = copy.made;
+    g->prepares = true;
     return take(g, &copy, err);
 }
 
@@ -386,10 +391,14 @@ static onq_code find_misfit(oq_diagnosing *g, onq_error *err) {
         return ONQ_OK;
     if (g->again.path == NULL)
         OQ_TRY(make_again(g, err));
-    if (x->tries.n == 0 || x->tries.v[0].row != oq_remedy_count ||
-        (x->causes.n > 0 && strcmp(x->causes.v[0].cause, x->tries.v[0].cause) == 0))
+    if (x->tries.n == 0 || (x->causes.n > 0 && strcmp(x->causes.v[0].cause, "parameters") == 0))
         return ONQ_OK;
-    const oq_try copy = x->tries.v[0];
+    oq_try copy = x->tries.v[0];
+    if (copy.row != oq_remedy_count && !g->prepares)
+        return ONQ_OK;
+    copy.cause =
+        "parameters"; /* of a prepared model, which has other weights, the ranges show it */
+    copy.row = oq_remedy_count;
     OQ_TRY(oq_fault_stands_out(g, &copy, &yes, err));
     if (!yes)
         return ONQ_OK;
@@ -416,15 +425,27 @@ static onq_code judge_small_gains(oq_diagnosing *g, onq_error *err) {
     return ONQ_OK;
 }
 
-/* What all remedies together gain there, where one of them takes ranges or scales from the samples. */
+/* True if one of the causes was judged by samples that did not calibrate. */
+static bool is_judged_apart(const oq_diagnosis *x) {
+    bool any = false;
+    for (size_t i = 0; i < x->causes.n; i++)
+        any |= !isnan(x->causes.v[i].apart);
+    return any;
+}
+
+/* What all remedies together gain there, where one of them takes ranges or scales from the samples.
+ * Where the file is at fault first, what it is put on cannot be made from other samples. */
 static onq_code judge_remedy(oq_diagnosing *g, onq_error *err) {
     oq_diagnosis *x = g->out;
-    const oq_cause *first = x->causes.n > 0 ? &x->causes.v[0] : NULL;
     x->apart = g->apart;
-    x->apart_before = first != NULL ? first->apart_before : (double)NAN;
-    if (first == NULL || isnan(x->apart_before) || !isnan(x->apart) || !can_make(g, false, 0.5))
+    x->apart_before = x->causes.n > 0 ? x->causes.v[0].apart_before : (double)NAN;
+    if (!is_judged_apart(x) || g->first.recipe.command == NULL)
         return ONQ_OK;
-    return oq_remake_apart(&g->maker, &g->base.recipe, g->input, &x->apart, err);
+    if (isnan(x->apart_before) && can_make(g, false, 0.5))
+        OQ_TRY(oq_remake_apart(&g->maker, &g->first.recipe, g->first_input, &x->apart_before, err));
+    if (isnan(x->apart) && can_make(g, false, 0.5))
+        OQ_TRY(oq_remake_apart(&g->maker, &g->base.recipe, g->input, &x->apart, err));
+    return ONQ_OK;
 }
 
 /* Times the model as it is and what the last command makes, in turns. */

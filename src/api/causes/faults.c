@@ -5,6 +5,7 @@
 
 #include "api/causes/cause_choice.h"
 #include "api/causes/remedy_rows.h"
+#include "onnx/operators.h"
 
 #include <math.h>
 
@@ -100,6 +101,16 @@ static void say_act(const oq_debug_act *a, const oq_debug_act *b, oq_buf *out) {
     oq_buf_adds(out, ".");
 }
 
+/* A constant that the quantizer took for an activation. The prepared model has a weight instead. */
+static bool is_constant(const oq_debug *d, const oq_debug_act *a) {
+    return oq_node_is_constant(oq_index_producer(&d->quantized_index, a->pre)) && !isnan(a->ideal);
+}
+
+/* True if a range loses what one of the values themselves would keep. */
+static bool loses_much(const oq_debug_act *a) {
+    return a->verdict.own < LOSSY && a->verdict.own + WORSE < a->ideal;
+}
+
 /* The activation of the model that was made again; NULL: it cannot be compared. */
 static const oq_debug_act *act_again(const comparing *c, const oq_debug_act *a) {
     const uint32_t k = oq_map_find(&c->acts, a->name);
@@ -192,8 +203,7 @@ static uint32_t lonely_row(const comparing *c) {
     for (size_t i = 0; i < d->n_ranking; i++) {
         const uint32_t at = d->ranking[i];
         const oq_debug_act *a = at >= d->weights.n ? &d->acts.v[at - d->weights.n] : NULL;
-        if (a != NULL && act_again(c, a) == NULL && a->verdict.own < LOSSY &&
-            a->verdict.own + WORSE < a->ideal)
+        if (a != NULL && act_again(c, a) == NULL && loses_much(a))
             return at;
     }
     return OQ_NO_ROW;
@@ -210,7 +220,9 @@ static void say_lonely(const oq_debug_act *a, oq_buf *out) {
 static uint32_t say(comparing *c, uint32_t far, oq_buf *out) {
     const oq_debug *d = c->given;
     const uint32_t worst = worst_row(c), at = far != OQ_NO_ROW ? far : worst;
-    const uint32_t lonely = at == OQ_NO_ROW ? lonely_row(c) : OQ_NO_ROW;
+    const bool alone = at != OQ_NO_ROW && at >= d->weights.n &&
+                       act_again(c, &d->acts.v[at - d->weights.n]) == NULL;
+    const uint32_t lonely = alone ? at : at == OQ_NO_ROW ? lonely_row(c) : OQ_NO_ROW;
     if (far == OQ_NO_ROW && c->n_acts > 3 && 3 * c->n_other > c->n_acts) {
         oq_buf_addf(out,
                     "The ranges do not fit these samples: %zu of %zu activations have another "
@@ -244,8 +256,8 @@ static bool agrees(const comparing *c, uint32_t at) {
                               *b = &c->again->weights.v[oq_map_find(&c->weights, a->name)];
         return a->type == b->type && fabs(a->sqnr - b->sqnr) < CLOSE;
     }
-    const oq_debug_act *a = &d->acts.v[at - d->weights.n];
-    return shift_of(a, act_again(c, a)) < ALIKE;
+    const oq_debug_act *a = &d->acts.v[at - d->weights.n], *b = act_again(c, a);
+    return b != NULL ? shift_of(a, b) < ALIKE : a->verdict.own + WORSE >= a->ideal;
 }
 
 /* dB that the values of an activation would have in the range of the other one, where they fit into
@@ -280,8 +292,8 @@ static bool is_far(const comparing *c, uint32_t at) {
         return (a->verdict.own < LOSSY && a->verdict.own + WORSE < b->sqnr) ||
                (a->type != OQ_INT32 && bad_channel(a, b) < a->n_channels);
     }
-    const oq_debug_act *a = &d->acts.v[at - d->weights.n];
-    return is_far_act(a, act_again(c, a));
+    const oq_debug_act *a = &d->acts.v[at - d->weights.n], *b = act_again(c, a);
+    return b != NULL ? is_far_act(a, b) : loses_much(a);
 }
 
 /* --outlier_channels puts rows of it into a weight of their own (prepare/channels): what is left is
@@ -298,9 +310,10 @@ static bool is_divided(const oq_debug *d, const oq_debug_weight *w) {
 
 static bool is_comparable(const comparing *c, uint32_t at) {
     const oq_debug *d = c->given;
-    return at < d->weights.n
-               ? oq_map_has(&c->weights, d->weights.v[at].name) && !is_divided(d, &d->weights.v[at])
-               : act_again(c, &d->acts.v[at - d->weights.n]) != NULL;
+    if (at < d->weights.n)
+        return oq_map_has(&c->weights, d->weights.v[at].name) && !is_divided(d, &d->weights.v[at]);
+    const oq_debug_act *a = &d->acts.v[at - d->weights.n];
+    return act_again(c, a) != NULL || is_constant(d, a);
 }
 
 /* How many tensors of a kind there are, agree, and are far off. */

@@ -21,11 +21,14 @@ typedef struct oq_diagnosing {
     oq_remaker maker;
     oq_again base;     /* what makes the model as it is */
     const char *input; /* the file that its recipe reads */
+    oq_again first; /* what the first remedy was put on; no command: the file, or none was taken */
+    const char *first_input;
     bool same_ranges;  /* it has the ranges of the first try */
     oq_remade again;   /* the model as it is, made again */
     oq_remade current; /* what the remedies that were taken make */
     double apart;      /* dB of `base` on samples that did not calibrate it; NAN: not known yet */
     bool rescaled;     /* a method scaled weights of the model */
+    bool prepares;     /* the first try is the prepared model, with which others are compared */
     oq_amplifiers amplifiers;
     double *row_gain; /* by remedy, dB of its last try */
     bool firm;        /* one of the causes is beyond doubt */
