@@ -245,6 +245,16 @@ def test_other_ways(how, tmp_path):
     assert how == "qoperator" or "--sensitivity" not in seen["next"]
 
 
+def test_outputs_that_are_not_finite_are_not_called_equal(tmp_path):
+    import test_causes
+    given, made, data = test_causes.probabilities_that_vanish(tmp_path)
+    page = tmp_path / "page.html"
+    onq("--float_model", given, "--qdq_model", made, "--data", data, "-o", page)
+    seen = visit(page, """seen.verdict = $("verdict").textContent; seen.cards = $("cards").textContent;""")
+    assert seen["errors"] == [] and "the output SQNR is NaN or infinity" in seen["verdict"] and "equal" not in seen["verdict"]
+    assert "exact" not in seen["cards"]
+
+
 @pytest.mark.parametrize("size", ["1280,900", "390,900"])
 def test_the_cause_has_a_picture(size, tmp_path):
     """The first screen: verdict, cause, the outputs before and after, the tensor that shows it, and the command."""

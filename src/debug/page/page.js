@@ -13,8 +13,8 @@ function scaled(v, units) { let u = 0; while (v >= 999.5 && u + 1 < units.length
 const size = v => scaled(v, [" bytes", " kB", " MB", " GB", " TB", " PB"]);
 const work = v => scaled(v, ["", " k", " M", " G", " T", " P"]);
 const percent = v => (100 * v).toFixed(v > 0 && v < .0995 ? (v < .001 ? 2 : 1) : v > .9995 || v === 0 ? 0 : 1) + " %";
-const db = v => v === null || v === undefined ? "" : v >= 250 ? "exact" : v.toFixed(1); /* more is noise of 2^-52 */
-const dB = v => db(v) + (v === null || v >= 250 ? "" : " dB");
+const db = v => v === null || v === undefined ? "" : v >= 250 ? "exact" : v <= -999 ? "NaN or infinity" : v.toFixed(1); /* more than 250 is noise of 2^-52 */
+const dB = v => db(v) + (v === null || v >= 250 || v <= -999 ? "" : " dB");
 const ms = v => v >= 100 ? v.toFixed(0) + " ms" : v >= 10 ? v.toFixed(1) + " ms" : v.toFixed(2) + " ms";
 /* Of a long name both ends: that is where names differ. */
 const middle = (s, n) => s.length <= n ? s : s.slice(0, Math.floor(n * .38)) + "\u2026" + s.slice(s.length - Math.ceil(n * .62) + 1);

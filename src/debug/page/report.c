@@ -103,6 +103,12 @@ static void db_json(page *p, double v) {
     oq_jw_float(&p->w, NULL, (float)(isinf(v) && v > 0 ? 999 : v)); /* 999: exact */
 }
 
+/* Of an output: null where it was not measured, -999 where NaN or infinity came out. */
+static void output_json(page *p, const oq_sums *s) {
+    const double sqnr = s->ee == 0 ? (double)INFINITY : oq_sums_sqnr(s);
+    db_json(p, s->n == 0 ? (double)NAN : isnan(sqnr) || sqnr < -999 ? -999.0 : sqnr);
+}
+
 static void sums_json(page *p, const oq_sums *s) {
     oq_jw_float(&p->w, NULL, (float)oq_sums_cosine(s));
     oq_jw_float(&p->w, NULL, (float)s->abs_max);
@@ -355,11 +361,8 @@ static void rest_json(page *p) {
             continue;
         oq_jw_begin_array(w, NULL);
         oq_jw_str(w, NULL, o->name);
-        const double sqnr = o->plain.ee > 0 ? oq_sums_sqnr(&o->plain) : INFINITY;
-        db_json(p, sqnr);
-        db_json(p, o->optimised.n == 0   ? (double)NAN
-                   : o->optimised.ee > 0 ? oq_sums_sqnr(&o->optimised)
-                                         : (double)INFINITY);
+        output_json(p, &o->plain);
+        output_json(p, &o->optimised);
         const bool fast = oq_debug_output_judged(o) != &o->plain;
         const uint64_t rows = fast ? o->rows_optimised : o->rows;
         const uint64_t same = fast ? o->same_optimised : o->same_plain;
