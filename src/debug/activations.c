@@ -92,6 +92,35 @@ static void drop_numbers(oq_debug *d) {
     }
 }
 
+/* One output of a run against what the float model gave. `floats` holds values of other types. */
+static onq_code compare_output(running *r, const oq_sample *sample, size_t i, const oq_datum *x,
+                               const oq_datum *y, oq_debug_sample *one, oq_arena *floats,
+                               onq_error *err) {
+    oq_debug_output *o = &r->d->outputs.v[i];
+    const bool optimised = one == NULL;
+    oq_datum flt = *x;
+    flt.data = oq_datum_floats(x, floats);
+    flt.dtype = OQ_FLOAT;
+    const float *a = flt.data, *b = oq_datum_floats(y, floats);
+    OQ_TRY_ALLOC(a != NULL && b != NULL, err);
+    const uint64_t row = x->rank > 0 ? (uint64_t)x->dims[x->rank - 1] : 0;
+    const oq_datum *past = o->state ? oq_roles_past(&r->roles, sample->inputs, i) : NULL;
+    add_output(optimised ? &o->optimised : &o->plain, &flt, b, past);
+    oq_rows_add(optimised ? &o->rows_optimised : &o->rows,
+                optimised ? &o->same_optimised : &o->same_plain, a, b, x->count, row);
+    if (optimised)
+        return ONQ_OK;
+    if (x->count > 0 && !o->state)
+        add_to_sample(one, a, b, x->count, row);
+    add_text(r, sample, i, x, y);
+    return add_columns(r->d, i, &flt, one->number == 0, err);
+}
+
+static bool are_comparable(const oq_datum *x, const oq_datum *y) {
+    return y != NULL && x->kind == OQ_DATUM_TENSOR && y->kind == OQ_DATUM_TENSOR &&
+           x->count == y->count && oq_dtype_is_float(x->dtype) && oq_dtype_is_float(y->dtype);
+}
+
 /* The outputs of one run against what the float model gave; of the run without optimisation also in
  * `one`, which is not NULL then. */
 static onq_code compare_outputs(running *r, lane *l, const oq_sample *sample, oq_debug_sample *one,
@@ -102,33 +131,23 @@ static onq_code compare_outputs(running *r, lane *l, const oq_sample *sample, oq
     bool any = false;
     const oq_session *s = optimised ? l->fast : l->quantized;
     const oq_outputs *out = optimised ? &l->o_fast : &l->o_quantized;
-    for (size_t i = 0; i < d->outputs.n; i++) {
-        oq_debug_output *o = &d->outputs.v[i];
+    onq_code rc = ONQ_OK;
+    oq_arena floats;
+    oq_arena_init(&floats, &d->env->alloc);
+    for (size_t i = 0; i < d->outputs.n && rc == ONQ_OK; i++) {
         const oq_datum *x = &l->o_float.v[i], *y = NULL;
         for (size_t k = 0; k < s->outputs.n; k++)
             if (oq_str_eq(s->outputs.v[k].name, l->flt->outputs.v[i].name))
                 y = &out->v[k];
         if (y == NULL && i < out->n)
             y = &out->v[i];
-        if (y == NULL || x->kind != OQ_DATUM_TENSOR || y->kind != OQ_DATUM_TENSOR ||
-            x->count != y->count || x->dtype != OQ_FLOAT || !oq_dtype_is_float(y->dtype))
+        if (!are_comparable(x, y))
             continue;
-        const float *v = NULL;
-        OQ_TRY(oq_moments_floats(&l->moments, y, &v, err));
-        const uint64_t row = x->rank > 0 ? (uint64_t)x->dims[x->rank - 1] : 0;
-        const oq_datum *past = o->state ? oq_roles_past(&r->roles, sample->inputs, i) : NULL;
-        add_output(optimised ? &o->optimised : &o->plain, x, v, past);
-        oq_rows_add(optimised ? &o->rows_optimised : &o->rows,
-                    optimised ? &o->same_optimised : &o->same_plain, x->data, v, x->count, row);
+        rc = compare_output(r, sample, i, x, y, one, &floats, err);
         any |= x->count > 0;
-        if (one != NULL && x->count > 0 && !o->state)
-            add_to_sample(one, x->data, v, x->count, row);
-        if (one != NULL) {
-            add_text(r, sample, i, x, y);
-            OQ_TRY(add_columns(d, i, x, one->number == 0, err));
-        }
     }
-    return one != NULL && any ? oq_debug_worst_add(d, one, err) : ONQ_OK;
+    oq_arena_release(&floats);
+    return rc == ONQ_OK && one != NULL && any ? oq_debug_worst_add(d, one, err) : rc;
 }
 
 /* The runtime cannot run what its own optimisation makes (float8, blocks): nothing to compare. */

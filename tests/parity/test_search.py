@@ -152,6 +152,28 @@ def test_types_are_the_answer(tmp_path):
     assert figure(path, quantized, samples) == pytest.approx(made["sqnr"], abs=0.3)
 
 
+@pytest.mark.parametrize("kind", [TensorProto.FLOAT16, TensorProto.DOUBLE])
+def test_outputs_of_other_floats(tmp_path, kind):
+    """Verdict and effects are those of the same model with float32 outputs."""
+    rows = {}
+    for name, cast in (("single", None), ("other", kind)):
+        folder = tmp_path / name
+        folder.mkdir()
+        path = network(folder / "m.onnx", 2)
+        if cast is not None:
+            m = onnx.load(path)
+            m.graph.node.append(helper.make_node("Cast", ["y"], ["z"], "cast", to=cast))
+            m.graph.output[0].CopyFrom(helper.make_tensor_value_info("z", cast, ["n", 8, 1, 1]))
+            onnx.save(m, path)
+        common.onq("static", "-i", path, "-o", folder / "q.onnx", "--data", folder / "data.npz")
+        found = search((path, folder / "q.onnx", folder), "--sensitivity")
+        effects = {u["node"]: u["sqnr"] for u in found["sensitivity"]}
+        rows[name] = found["diagnosis"]["judged"]["sqnr"], effects
+    single, other = rows["single"], rows["other"]
+    assert 5 < single[0] < 60 and abs(single[0] - other[0]) < 0.2
+    assert len(single[1]) > 2 and all(abs(v - other[1][k]) < 0.5 for k, v in single[1].items())
+
+
 def test_time_limit(case):
     """The limit ends the search; what was measured is told."""
     began = time.monotonic()

@@ -14,14 +14,22 @@
 
 /* ---- scores ---- */
 
-void oq_search_sum_add(oq_search_sum *s, const oq_datum *x, const oq_datum *y) {
-    if (x->kind != OQ_DATUM_TENSOR || y->kind != OQ_DATUM_TENSOR || x->dtype != OQ_FLOAT ||
-        y->dtype != OQ_FLOAT || x->count != y->count)
-        return;
-    const float *a = x->data, *b = y->data;
-    oq_sums_add(&s->sums, a, b, x->count);
+onq_code oq_search_sum_add(const oq_searching *g, oq_search_sum *s, const oq_datum *x,
+                           const oq_datum *y, onq_error *err) {
+    if (x->kind != OQ_DATUM_TENSOR || y->kind != OQ_DATUM_TENSOR || x->count != y->count ||
+        !oq_dtype_is_float(x->dtype) || !oq_dtype_is_float(y->dtype))
+        return ONQ_OK;
+    oq_arena floats;
+    oq_arena_init(&floats, &g->d->env->alloc);
+    const float *a = oq_datum_floats(x, &floats), *b = oq_datum_floats(y, &floats);
     const uint64_t row = x->rank > 0 ? (uint64_t)x->dims[x->rank - 1] : 0;
-    oq_rows_add(&s->rows, &s->same, a, b, x->count, row);
+    const bool ok = a != NULL && b != NULL;
+    if (ok) {
+        oq_sums_add(&s->sums, a, b, x->count);
+        oq_rows_add(&s->rows, &s->same, a, b, x->count, row);
+    }
+    oq_arena_release(&floats);
+    return ok ? ONQ_OK : oq_fail_nomem(err);
 }
 
 void oq_search_sum_join(oq_search_sum *into, const oq_search_sum *more) {

@@ -180,9 +180,8 @@ typedef struct verifying {
 static onq_code compare_outputs(void *ctx, const oq_turn *t, onq_error *err) {
     verifying *v = ctx;
     const oq_outputs *flt = &t->outputs[0], *quantized = &t->outputs[1];
-    (void)err;
     for (size_t i = 0; i < v->g->n_outputs && i < flt->n && i < quantized->n; i++)
-        oq_search_sum_add(&v->sums[i], &flt->v[i], &quantized->v[i]);
+        OQ_TRY(oq_search_sum_add(v->g, &v->sums[i], &flt->v[i], &quantized->v[i], err));
     v->n++;
     return ONQ_OK;
 }

@@ -104,6 +104,7 @@ typedef struct oq_search_sum {
     oq_sums sums;
     uint64_t rows, same;
 } oq_search_sum;
-void oq_search_sum_add(oq_search_sum *s, const oq_datum *x, const oq_datum *y);
+onq_code oq_search_sum_add(const oq_searching *g, oq_search_sum *s, const oq_datum *x,
+                           const oq_datum *y, onq_error *err);
 void oq_search_sum_join(oq_search_sum *into, const oq_search_sum *more);
 oq_search_score oq_search_score_of(const oq_search_sum *v, size_t n);

@@ -184,7 +184,7 @@ static onq_code run_sample(trial *t, oq_slice *head, unsigned lane, size_t i, on
         if (d == NULL && v != OQ_NO_VALUE)
             d = oq_slicer_kept(g->slicer, v, i);
         if (d != NULL)
-            oq_search_sum_add(&t->sums[i * g->n_outputs + k], &g->kept.v[i][k], d);
+            OQ_TRY(oq_search_sum_add(g, &t->sums[i * g->n_outputs + k], &g->kept.v[i][k], d, err));
     }
     return ONQ_OK;
 }
