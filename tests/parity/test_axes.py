@@ -71,6 +71,28 @@ def test_read_twice_and_right(tmp_path, order, case):
     assert same(sides.static(tmp_path, m, samples, **case).expect((33, 99), 33))
 
 
+def convolutions(inner, order):
+    """A Conv and a ConvTranspose of one weight [3, inner, 2], whose channels differ in size."""
+    rng = np.random.default_rng(3)
+    w = rng.normal(size=(3, inner, 2)) * np.geomspace(0.02, 1, 3).reshape(3, 1, 1)
+    names = {"Conv": ("x", "t"), "ConvTranspose": ("t", "y")} if order == "plain first" else {"ConvTranspose": ("x", "t"), "Conv": ("t", "y")}
+    nodes = [helper.make_node(op, [i, "w"], [o], op.lower(), group=3 if op == "Conv" and inner == 1 else 1) for op, (i, o) in names.items()]
+    x, y = (1, 3, 9), (1, 1 if inner == 1 else 3, 9)
+    return sides.model(nodes, [sides.array("w", w)], x, y, 17), sides.feeds(rng, x)
+
+
+@pytest.mark.difference("Weights read along two axes, per channel")
+@pytest.mark.parametrize("order, reference", [("plain first", (5, 30)), ("turned first", (40, 60))])
+def test_convolutions_read_twice(tmp_path, order, reference):
+    """ConvTranspose has no 8-bit kernel, so the last axis does harm where it is not the Conv's."""
+    sides.static(tmp_path, *convolutions(3, order), per_channel=True).expect(reference, 35)
+
+
+def test_convolutions_with_one_channel(tmp_path):
+    """One scale is that of all channels."""
+    assert same(sides.static(tmp_path, *convolutions(1, "plain first"), per_channel=True).expect((25, 60), 25))
+
+
 AXES = [{"per_channel": True, "extra": {"QDQOpTypePerChannelSupportToAxis": {"MatMul": 0}}},
         {"overrides": {"w": [{"axis": 0, "quant_type": "qint8"}]}}]
 

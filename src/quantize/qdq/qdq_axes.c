@@ -41,12 +41,18 @@ static bool is_chosen(const oq_qdq *q, const oq_node *n, const oq_qdq_tensor *t)
            oq_qconfig_axis(q->config, n->op_type, &axis);
 }
 
-/* Scales along `axis` that the fused operator takes for those of its channels, or refuses. A Gemm
- * whose counts of rows and columns differ is not fused with the wrong number of scales. */
-static bool is_harmed(const oq_product product, const oq_qdq_tensor *t, int64_t axis) {
+/* A weight of MatMul that is not a matrix has no channels for the runtime. */
+static bool has_channels(oq_product product, const oq_qdq_tensor *t) {
+    return product != OQ_MATMUL || t->init->dims.n == 2;
+}
+
+/* Scales along `axis` that the fused operator takes for those of its channels, or refuses; one scale
+ * is that of all. A Gemm whose counts of rows and columns differ is not fused with the wrong number
+ * of scales. */
+static bool is_harmed(oq_product product, const oq_qdq_tensor *t, int64_t axis) {
     const int64_t *dims = t->init->dims.v;
     const size_t rank = t->init->dims.n;
-    if (t->axis < 0 || (t->axis == axis && (product != OQ_MATMUL || rank == 2)))
+    if (t->axis < 0 || (has_channels(product, t) && (t->axis == axis || dims[t->axis] == 1)))
         return false;
     return product != OQ_GEMM || (rank == 2 && dims[0] == dims[1]);
 }
@@ -87,7 +93,7 @@ static onq_code settle_axis(oq_qdq *q, uint32_t node, oq_product product, onq_er
         warn_of_axis(q, n, t, axis);
         return ONQ_OK;
     }
-    if (t->axis != axis && t->init->dims.n == 2)
+    if (t->axis != axis && has_channels(product, t))
         return read_copy(q, node, weight, axis, err);
     t->axis = -1;
     return ONQ_OK;
