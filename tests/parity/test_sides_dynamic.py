@@ -30,7 +30,8 @@ def test_gemm_excluded(tmp_path, rng):
 def test_gemm_shared(tmp_path, rng):
     m = model([node("Gemm", ["x", "w"], ["t"], "first", transB=1), node("Gemm", ["t", "w"], ["y"], "second", transB=1)],
               [array("w", rng.normal(size=(8, 8)))], (4, 8), (4, 8))
-    sides.dynamic(tmp_path, m, feeds(rng, (4, 8))).expect(5, 36)
+    both = sides.dynamic(tmp_path, m, feeds(rng, (4, 8))).expect(5, 36)
+    assert [i.name for i in onnx.load(both.onq.path).graph.initializer if len(i.dims) == 2] == ["w_Transposed_quantized"]
 
 
 @pytest.mark.difference("Gemm with a transB other than 0 and 1")

@@ -7,7 +7,7 @@
  * written), and the quantizer knows the original, so that it is quantized as it lies in the file.
  *
  * The reference turns B in place even when others read it, which breaks them; here a shared B is
- * copied. It also renames a Gemm that the user excluded by name, and then quantizes it; here it
+ * copied, once for all that read it turned. It also renames a Gemm that the user excluded by name, and then quantizes it; here it
  * stays a Gemm.
  */
 #include "quantize/qoperator/qo_state.h"
@@ -70,6 +70,12 @@ static void remove_input(oq_graph *g, oq_str name) {
 static onq_code turn_constant(pass *p, oq_tensor *b, oq_graph *g, oq_str *name, onq_error *err) {
     oq_model *m = p->sh->job.model;
     oq_arena *a = &m->arena;
+    for (size_t i = 0; i < p->sh->turned.n; i++) {
+        if (p->sh->turned.v[i].origin == b) {
+            *name = p->sh->turned.v[i].tensor->name;
+            return ONQ_OK;
+        }
+    }
     turn *t = OQ_NEW(a, turn);
     oq_producer *make = OQ_NEW(a, oq_producer);
     const int64_t dims[2] = {b->dims.v[1], b->dims.v[0]};
