@@ -65,15 +65,22 @@ void oq_spending_begin(oq_spending *s, double times, double bare, size_t n) {
     s->limit = times * fmax(bare, OQ_LEAST_BARE);
 }
 
-/* Half of what rounding takes goes with the weights, and is the same for any number of samples. */
+/* Where sizes do not say it, half of what rounding takes goes with the weights, and is the same for
+ * any number of samples. */
 #define FIXED_OF_ROUNDING 0.5
+
+static double fixed_of_rounding(const oq_spending *s, double n) {
+    const oq_paid *p = &s->rounding;
+    return p->each > 0 ? p->fixed / (p->fixed + n * p->each) : FIXED_OF_ROUNDING;
+}
 
 /* Of one of so many makings, with n samples in all. Without samples it takes the same whatever their
  * number; else half of it at least goes with the samples. */
 static oq_paid paid(const oq_spending *s, oq_work w, size_t times, size_t n, double seconds) {
     assert(times > 0);
     const double one = seconds / (double)times;
-    const double least = w == OQ_WORK_ROUNDING ? FIXED_OF_ROUNDING * one : 0;
+    const double each = (double)n / (double)times;
+    const double least = w == OQ_WORK_ROUNDING ? fixed_of_rounding(s, each) * one : 0;
     if (w == OQ_WORK_FILE || n == 0)
         return (oq_paid){.fixed = one};
     const double fixed = fmax(least, fmin(s->fixed, one / 2));
@@ -91,12 +98,21 @@ void oq_spending_add(oq_spending *s, const oq_recipe *r, size_t times, size_t n,
         s->most[w] = s->last[w];
 }
 
+#define SERVED 2 /* times what finding ranges takes, which is a part of it */
+
+void oq_spending_serve(oq_spending *s) {
+    const oq_paid *p = &s->last[OQ_WORK_STATIC];
+    s->last[OQ_WORK_ROUNDING] = (oq_paid){SERVED * p->each, SERVED * p->fixed};
+}
+
 static double known(const oq_spending *s, const oq_paid *v, oq_work w, size_t times, size_t n) {
     oq_paid p = v[w];
     if (!(p.each > 0) && !(p.fixed > 0)) {
         const double guess = guesses[w] * s->bare / (double)s->n;
         p = w == OQ_WORK_FILE ? (oq_paid){.fixed = guess} : (oq_paid){guess, s->fixed};
-        if (w == OQ_WORK_ROUNDING) /* the guess is of a fold, which has half of the samples */
+        if (w == OQ_WORK_ROUNDING && s->rounding.each > 0)
+            p = (oq_paid){s->rounding.each, s->fixed + s->rounding.fixed};
+        else if (w == OQ_WORK_ROUNDING) /* the guess is of a fold, which has half of the samples */
             p = (oq_paid){(1 - FIXED_OF_ROUNDING) * guess,
                           s->fixed + FIXED_OF_ROUNDING * guess * (double)s->n / 2};
     }

@@ -37,6 +37,7 @@ typedef struct oq_spending {
     double bare;        /* float over all samples, once */
     size_t n;           /* samples in all */
     double fixed;       /* part of each making, whatever the samples: sessions, files */
+    oq_paid rounding;   /* what rounding is likely to take, by the sizes of the weights */
     oq_paid last[OQ_WORKS];
     oq_paid most[OQ_WORKS];
 } oq_spending;
@@ -55,6 +56,8 @@ double oq_spending_spent(const oq_spending *s, double clock);
 void oq_spending_begin(oq_spending *s, double times, double bare, size_t n);
 /* A recipe was made so many times, for `n` samples in all that calibrated it, and took so long. */
 void oq_spending_add(oq_spending *s, const oq_recipe *r, size_t times, size_t n, double seconds);
+/* The integers that were found for the folds serve what is rounded next. */
+void oq_spending_serve(oq_spending *s);
 /* What making it once is likely to take, calibrated with n samples; what others found serves it. */
 double oq_spending_next(const oq_spending *s, const oq_recipe *r, size_t n);
 /* What making it so many times takes at most, calibrated with all samples in all, where nothing

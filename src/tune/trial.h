@@ -95,14 +95,13 @@ typedef struct oq_clocking {
     bool own_time;
     double seconds; /* about how long to take for each session, of the clock that is used */
     double each;    /* seconds that float takes for a sample; 0: as in the samples' first run */
-    double *slow;   /* times the least that the first session's runs took on average, once they are
-                     * warm: how busy the machine is. Filled, or NULL */
+    double *slow;   /* times the least that the first session's runs take, by their median: how busy
+                     * the machine is. Filled, or NULL */
 } oq_clocking;
 #define OQ_CLOCK_ROUNDS 3 /* at least, unless there is no time left */
 /* Seconds that timing a session takes at least, whatever was allowed, if a run takes so long. */
 double oq_clock_least(double ms, double prefill_ms);
 onq_code oq_trials_clock(const oq_trials *t, const oq_clocking *c, onq_error *err);
-/* Runs n of the steps, spread over all of them, on the caller's thread and by its own time: what
- * all of them take, from these, and the first of them alone. */
-onq_code oq_trials_run_steps(const oq_trials *t, oq_session *s, size_t n, double *all,
-                             double *first, onq_error *err);
+/* Runs n of the steps, spread over all of them, on the caller's thread: seconds[] by its own time. */
+onq_code oq_trials_run_steps(const oq_trials *t, oq_session *s, size_t n, double *seconds,
+                             onq_error *err);

@@ -1,11 +1,13 @@
 /*
  * trial_time.c — how long models take for samples, or for a text and for each token after it.
  */
+#include "base/keyed.h"
 #include "engine/sweep.h"
 #include "samples/sequence/seq_text.h"
 #include "tune/trial.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <time.h>
 
 #define MAX_CLOCKED 8 /* samples that are timed */
@@ -84,17 +86,27 @@ static course course_of(const oq_trials *t, const oq_clocking *c) {
     return x;
 }
 
+/* What runs of the first session took, once they are warm: seconds, and of which sample. */
+typedef struct seen_runs {
+    double taken[MAX_ROUNDS * MAX_CLOCKED];
+    size_t of[MAX_ROUNDS * MAX_CLOCKED];
+    size_t n;
+} seen_runs;
+
 /* One round of one session, with the text or without; least[] has the best so far of each sample.
- * Adds up what the samples took, or the tokens, to *sum. */
+ * `all`, if not NULL, gets the first run of each. */
 static onq_code clock_round(const course *x, oq_session *session, bool own_time, bool texts,
-                            double *least, double *sum, onq_error *err) {
+                            double *least, seen_runs *all, onq_error *err) {
     for (size_t i = texts ? 0 : x->first; i < x->n; i++)
         for (size_t k = 0; k < x->times[i]; k++) {
             const double begin = now(own_time);
             OQ_TRY(oq_sample_run(session, NULL, x->v[i], NULL, err));
             const double taken = now(own_time) - begin;
             least[i] = least[i] == 0 || taken < least[i] ? taken : least[i];
-            *sum += i >= x->first ? taken / (double)x->times[i] : 0;
+            if (all != NULL && k == 0) {
+                all->taken[all->n] = taken;
+                all->of[all->n++] = i;
+            }
         }
     return ONQ_OK;
 }
@@ -122,12 +134,15 @@ static double ms_of_both(const course *x, const double *even) {
     return 1e3 * sum / (double)(x->n - x->first);
 }
 
-/* How much longer warm rounds took, `sum` seconds for n of them. */
-static void set_slow(const oq_clocking *c, const course *x, const double *least, double sum,
-                     size_t n) {
-    const double ms = ms_of_both(x, least) * (double)(x->n - x->first);
-    if (c->slow != NULL)
-        *c->slow = n > 0 && ms > 0 ? fmax(1, 1e3 * sum / (double)n / ms) : 1;
+/* The median of how much longer runs took than the least of their sample: some are interrupted, and
+ * say nothing of the others. */
+static void set_slow(const oq_clocking *c, const course *x, const double *least, seen_runs *all) {
+    if (c->slow == NULL)
+        return;
+    for (size_t i = 0; i < all->n; i++)
+        all->taken[i] /= least_of_both(least, all->of[i], x->n);
+    qsort(all->taken, all->n, sizeof *all->taken, oq_by_double);
+    *c->slow = all->n > 0 ? all->taken[all->n / 2] : 1;
 }
 
 /* Rounds until each session had its time, by the clock that they are timed with: as many on a busy
@@ -137,24 +152,20 @@ static onq_code clock_rounds(const oq_clocking *c, const course *x, double *leas
     onq_env *env = c->sessions[0]->engine->env;
     const bool own_time = c->own_time && own_clock_is_fine();
     const double begin = now(own_time);
-    double sum = 0; /* of the first session's warm rounds */
-    size_t round = 0, n_warm = 0;
-    for (; round < MAX_ROUNDS; round++) {
+    seen_runs all = {.n = 0};
+    for (size_t round = 0; round < MAX_ROUNDS; round++) {
         if ((round >= OQ_CLOCK_ROUNDS && now(own_time) - begin > c->seconds * (double)c->n) ||
             (round > 0 && c->until > 0 && oq_seconds() > c->until))
             break;
-        double taken = 0, others = 0;
         for (size_t i = 0; i < c->n; i++)
             if (round < WARM_ROUNDS ||
                 ms_of_both(x, least + 2 * i * x->n) <= FAR_SLOWER * ms_of_both(x, least))
                 OQ_TRY(clock_round(x, c->sessions[i], own_time, round < TEXT_ROUNDS,
-                                   least + (2 * i + round % 2) * x->n, i == 0 ? &taken : &others,
-                                   err));
-        sum += round >= WARM_ROUNDS ? taken : 0;
-        n_warm += round >= WARM_ROUNDS;
+                                   least + (2 * i + round % 2) * x->n,
+                                   i == 0 && round > 0 ? &all : NULL, err));
         OQ_TRY(oq_progress(env, "timing", round + 1, MAX_ROUNDS, err));
     }
-    set_slow(c, x, least, sum, n_warm);
+    set_slow(c, x, least, &all);
     return ONQ_OK;
 }
 
@@ -188,21 +199,16 @@ onq_code oq_trials_clock(const oq_trials *t, const oq_clocking *c, onq_error *er
     return ONQ_OK;
 }
 
-onq_code oq_trials_run_steps(const oq_trials *t, oq_session *s, size_t n, double *all,
-                             double *first, onq_error *err) {
+onq_code oq_trials_run_steps(const oq_trials *t, oq_session *s, size_t n, double *seconds,
+                             onq_error *err) {
     const bool own_time = own_clock_is_fine();
-    double sum = 0;
-    assert(n > 0 && t->steps.n > 0);
-    n = n < t->steps.n ? n : t->steps.n;
+    assert(n > 0 && n <= t->steps.n);
     for (size_t i = 0; i < n; i++) {
+        const oq_sample *x = &t->steps.v[(2 * i + 1) * t->steps.n / (2 * n)].sample;
         const double begin = now(own_time);
-        OQ_TRY(oq_sample_run(s, NULL, &t->steps.v[(2 * i + 1) * t->steps.n / (2 * n)].sample, NULL,
-                             err));
-        const double taken = now(own_time) - begin;
-        *first = i == 0 ? taken : *first;
-        sum += taken;
+        OQ_TRY(oq_sample_run(s, NULL, x, NULL, err));
+        seconds[i] = now(own_time) - begin;
     }
-    *all = sum * (double)t->steps.n / (double)n;
     return ONQ_OK;
 }
 

@@ -397,14 +397,20 @@ onq_code oq_tune_race(oq_tune *t, oq_candidate *const *v, size_t n, double secon
     return rc;
 }
 
-/* What all samples take, from some of them; the first run of a session takes longer. */
+/* What all samples take, from some of them, by the least of each of two runs. */
 static onq_code run_float(oq_tune *t, onq_error *err) {
-    double first = 0;
+    const size_t all = t->choose->steps.n, n = all < BARE_SAMPLES ? all : BARE_SAMPLES;
+    double first[BARE_SAMPLES], second[BARE_SAMPLES], sum = 0;
     if (!oq_tune_times_alone(t))
         return ONQ_OK;
-    for (int i = 0; i < 2; i++)
-        OQ_TRY(oq_trials_run_steps(t->choose, t->beside, 1, &t->bare, &t->least_run, err));
-    return oq_trials_run_steps(t->choose, t->beside, BARE_SAMPLES, &t->bare, &first, err);
+    OQ_TRY(oq_trials_run_steps(t->choose, t->beside, n, first, err));
+    OQ_TRY(oq_trials_run_steps(t->choose, t->beside, n, second, err));
+    for (size_t i = 0; i < n; i++)
+        sum += fmin(first[i], second[i]);
+    t->bare = sum * (double)all / (double)n;
+    OQ_TRY(oq_trials_run_steps(t->choose, t->beside, 1, first, err));
+    t->least_run = first[0];
+    return ONQ_OK;
 }
 
 static onq_code clock_float(oq_tune *t, onq_error *err) {
@@ -422,10 +428,8 @@ static onq_code clock_float(oq_tune *t, onq_error *err) {
                                   .each = t->bare / (double)t->choose->steps.n,
                                   .slow = &slow};
     OQ_TRY(oq_trials_clock(t->choose, &clocking, err));
-    if (t->bare > 0) {
+    if (t->bare > 0)
         oq_tune_see_pace(t, slow);
-        t->bare /= t->spending.pace;
-    }
     t->raced = (oq_tune_now(t) - begin) / OQ_CLOCK_ROUNDS; /* one round will do */
     return ONQ_OK;
 }

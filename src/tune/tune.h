@@ -207,6 +207,9 @@ void oq_tune_set_limit(oq_tune *t);
 bool oq_tune_affords(const oq_tune *t, const oq_recipe *r);
 bool oq_tune_affords_seconds(const oq_tune *t, double seconds);
 bool oq_tune_affords_again(const oq_tune *t, const oq_candidate *c);
+/* A recipe with learned rounding can be made for all folds, scored and be made once more as the
+ * answer, and another one be scored. One that is given up half way has cost what others needed. */
+bool oq_tune_affords_rounding(const oq_tune *t, const oq_recipe *r);
 /* True if what is being made costs more than was foreseen, and must be given up. */
 bool oq_tune_overspends(const oq_tune *t);
 onq_code oq_tune_leave_out(oq_tune *t, const char *label, onq_error *err);

@@ -2,16 +2,19 @@
  * tune_spend.c — what the search may spend of the processor: each step is asked for before it is
  * made, with the answer that may follow from it.
  */
+#include "base/keyed.h"
 #include "tune/tune.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 #define CLOSE_TIMES 1.05 /* of the fastest: it may be the one that is taken */
 #define LOOKED_AT   0.25 /* of the samples: the answer runs on a few */
 
 #define QUIET      1.05 /* times the least: what runs differ by on a quiet machine */
 #define PACE_EVERY 2    /* runs of float over all samples, until the pace is seen again ... */
-#define PACE_RUNS  2    /* ... by so many of one sample */
+#define PACE_RUNS  3    /* ... by so many of one sample, of which the middle one counts */
+#define MAX_PACE   3
 
 static double processor(const oq_tune *t) {
     return t->cpu != NULL ? t->cpu(t->ctx) : oq_cpu_seconds();
@@ -26,12 +29,12 @@ double oq_tune_spent(const oq_tune *t) {
 }
 
 void oq_tune_see_pace(oq_tune *t, double slow) {
-    oq_spending_see(&t->spending, processor(t), fmax(1, slow / QUIET));
+    oq_spending_see(&t->spending, processor(t), fmin(MAX_PACE, fmax(1, slow / QUIET)));
 }
 
 onq_code oq_tune_look_at_pace(oq_tune *t, onq_error *err) {
     const double ago = processor(t) - t->spending.at;
-    double all = 0, one = 0, sum = 0;
+    double v[PACE_RUNS];
     if (t->spending.limit <= 0 || ago < PACE_EVERY * t->spending.bare * t->spending.pace)
         return ONQ_OK;
     if (t->slowness != NULL) {
@@ -40,17 +43,58 @@ onq_code oq_tune_look_at_pace(oq_tune *t, onq_error *err) {
     }
     if (!(t->least_run > 0))
         return ONQ_OK;
-    for (int i = 0; i < PACE_RUNS; i++) {
-        OQ_TRY(oq_trials_run_steps(t->choose, t->beside, 1, &all, &one, err));
-        t->least_run = fmin(t->least_run, one);
-        sum += one;
-    }
-    oq_tune_see_pace(t, sum / PACE_RUNS / t->least_run);
+    for (int i = 0; i < PACE_RUNS; i++)
+        OQ_TRY(oq_trials_run_steps(t->choose, t->beside, 1, &v[i], err));
+    qsort(v, PACE_RUNS, sizeof *v, oq_by_double);
+    t->least_run = fmin(t->least_run, v[0]);
+    oq_tune_see_pace(t, v[PACE_RUNS / 2] / t->least_run);
     return ONQ_OK;
 }
 
 bool oq_tune_times_alone(const oq_tune *t) {
     return t->choose->decoding.length == 0 && t->n_threads == 1 && t->deadline <= 0;
+}
+
+#define FLOAT_RUN   2    /* times what the runtime takes: a run that shows the inputs of layers */
+#define SLOW_MACS   2    /* the same of products that a general library computes */
+#define MAX_ROWS    8192 /* of a Hessian, about: more samples add no more */
+#define MAX_ROUNDED 8192 /* inputs of a layer: larger ones are not rounded */
+
+static bool is_first_with_input(const oq_units *u, size_t at) {
+    for (size_t i = 0; i < at; i++)
+        if (oq_str_eq(oq_node_input(u->all.v[i].node, 0), oq_node_input(u->all.v[at].node, 0)))
+            return false;
+    return true;
+}
+
+static double elements(const oq_unit_shape *w) {
+    double n = 1;
+    for (size_t i = 0; i < w->rank; i++)
+        n *= (double)w->dims[i];
+    return n;
+}
+
+/* What rounding all weights is likely to take (quantize/rounding), by their sizes and by how fast
+ * float computes: for each input of several layers the products of its rows and a factor, and for each
+ * weight its rounding. */
+static void guess_rounding(oq_tune *t) {
+    const double n = (double)t->choose->steps.n, run = t->spending.bare / n;
+    double each = 0, fixed = 0;
+    for (size_t i = 0; i < t->units.all.n; i++) {
+        const oq_unit *u = &t->units.all.v[i];
+        const double k = u->depth, size = elements(&u->weight);
+        if (u->kind == OQ_UNIT_PAIR || u->kind == OQ_UNIT_TRANSPOSE || !(k > 0) ||
+            k > MAX_ROUNDED || !(size > 0) || u->weight.rank < 2)
+            continue;
+        fixed += size * k / 2;
+        if (!is_first_with_input(&t->units, i))
+            continue;
+        each += fmin(u->macs / size, MAX_ROWS / n) * k * k / 2;
+        fixed += k * k * k / 6;
+    }
+    if (t->units.macs > 0 && !t->language)
+        t->spending.rounding = (oq_paid){FLOAT_RUN * run + SLOW_MACS * each / t->units.macs * run,
+                                         SLOW_MACS * fixed / t->units.macs * run};
 }
 
 void oq_tune_set_limit(oq_tune *t) {
@@ -61,6 +105,7 @@ void oq_tune_set_limit(oq_tune *t) {
                         : timed     ? t->flt->ms * (double)set->steps.n / 1e3
                                     : set->cpu;
     oq_spending_begin(&t->spending, t->effort, bare, set->steps.n);
+    guess_rounding(t);
     if (t->slowness != NULL)
         oq_tune_see_pace(t, t->slowness(t->ctx));
 }
@@ -97,6 +142,11 @@ static double clocking(const oq_tune *t) {
     return t->clock == NULL ? oq_tune_clock_seconds(t) : 0;
 }
 
+/* What cannot be paid any more is lost: nothing need be kept for it. */
+static bool is_lost(const oq_tune *t, const oq_candidate *c) {
+    return t->spending.limit > 0 && oq_tune_spent(t) + answering(t, c) > t->spending.limit;
+}
+
 /* What must be left: what has no time is timed, and what may be taken is made. */
 static double reserve(const oq_tune *t) {
     double fastest = INFINITY, most = 0;
@@ -104,12 +154,13 @@ static double reserve(const oq_tune *t) {
     for (size_t i = 0; i < t->all.n; i++) {
         const oq_candidate *c = t->all.v[i];
         untimed += c->ok && !(c->ms > 0);
-        if (may_be_taken(t, c) && c->ms > 0)
+        if (may_be_taken(t, c) && c->ms > 0 && !is_lost(t, c))
             fastest = fmin(fastest, c->ms);
     }
     for (size_t i = 0; i < t->all.n; i++) {
         const oq_candidate *c = t->all.v[i];
-        if (may_be_taken(t, c) && (t->prefer != OQ_PREFER_SPEED || c->ms <= CLOSE_TIMES * fastest))
+        if (may_be_taken(t, c) && !is_lost(t, c) &&
+            (t->prefer != OQ_PREFER_SPEED || c->ms <= CLOSE_TIMES * fastest))
             most = fmax(most, answering(t, c));
     }
     return most + t->opening + LOOKED_AT * t->spending.bare +
@@ -131,6 +182,12 @@ bool oq_tune_affords(const oq_tune *t, const oq_recipe *r) {
 
 bool oq_tune_affords_again(const oq_tune *t, const oq_candidate *c) {
     return fits(t, confirming(t, &c->recipe), oq_spending_answer(&t->spending, &c->recipe, 1));
+}
+
+bool oq_tune_affords_rounding(const oq_tune *t, const oq_recipe *r) {
+    const double n = (double)t->folds->n, scored = n * t->opening + t->spending.bare;
+    const double folds = n * oq_spending_next(&t->spending, r, t->folds->folds[0].n_calibrate);
+    return oq_tune_affords_seconds(t, folds + 2 * scored + oq_spending_answer(&t->spending, r, 1));
 }
 
 bool oq_tune_affords_seconds(const oq_tune *t, double seconds) {

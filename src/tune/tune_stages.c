@@ -18,8 +18,9 @@ onq_code oq_tune_static(oq_tune *t, oq_recipe *r, onq_error *err) {
 
 #define CORRECTED    2 /* points */
 #define CORRECTED_DB 8 /* that they may lack */
+#define PRODUCTS_DB  2 /* the same without convolutions, whose biases are less of the noise */
 #define ROUNDED_DB   2 /* the same after bias correction */
-#define LEARNED_DB   3
+#define LEARNED_DB   6 /* that a model may lack of which rounding all weights is a part of the way */
 #define RANGES_DB    10
 #define CHANNELS_DB  7   /* the same after a method: large channels have their own ranges by then */
 #define REFINE_SHARE 0.6 /* of what the search may cost: units are to have the rest */
@@ -452,13 +453,23 @@ static bool needs_methods(const oq_tune *t, const oq_candidate *base) {
            (!oq_tune_is_done(t, base) && oq_is_as_fast(base, t->flt));
 }
 
+/* What rounding gains on the whole model says what points of the curve may lack, and the integers of
+ * its weights serve them. So it is tried where that alone is not enough, too. */
 static onq_code learn_double(oq_tune *t, onq_error *err) {
     oq_candidate *c = NULL;
     for (size_t i = 0, n = t->all.n; i < n; i++) {
         const oq_candidate *x = t->all.v[i];
-        if (x->ok && is_double(x) && oq_tune_is_near(t, x, LEARNED_DB) &&
-            !oq_targets_hold(&t->targets, &x->score))
-            OQ_TRY(oq_tune_refine(t, x, OQ_REFINE_ROUNDING, &c, err));
+        oq_recipe r;
+        if (!x->ok || !is_double(x) || !oq_tune_may_gain(t, x, OQ_REFINE_ROUNDING, LEARNED_DB) ||
+            oq_targets_hold(&t->targets, &x->score))
+            continue;
+        OQ_TRY(oq_recipe_copy(&x->recipe, t->arena, &r, err));
+        OQ_TRY(oq_recipe_add(&r, t->arena, refinements[OQ_REFINE_ROUNDING].name, NULL, err));
+        if (!oq_tune_affords_rounding(t, &r))
+            continue;
+        OQ_TRY(oq_tune_refine(t, x, OQ_REFINE_ROUNDING, &c, err));
+        if (c != NULL)
+            oq_spending_serve(&t->spending);
     }
     return ONQ_OK;
 }
@@ -466,9 +477,16 @@ static onq_code learn_double(oq_tune *t, onq_error *err) {
 static onq_code refine_sets(oq_tune *t, const oq_candidate *base, onq_error *err) {
     if (needs_methods(t, base))
         OQ_TRY(refine_ranges(t, base, err));
-    if (needs_methods(t, base))
-        OQ_TRY(learn_double(t, err));
-    return needs_methods(t, base) ? refine_best(t, CORRECTED_DB, OQ_REFINE_BIAS, err) : ONQ_OK;
+    if (needs_methods(t, base)) {
+        const double share = t->share;
+        t->share = 0; /* it is work for units, too */
+        const onq_code rc = learn_double(t, err);
+        t->share = share;
+        OQ_TRY(rc);
+    }
+    return needs_methods(t, base)
+               ? refine_best(t, t->has_conv ? CORRECTED_DB : PRODUCTS_DB, OQ_REFINE_BIAS, err)
+               : ONQ_OK;
 }
 
 /* Biases make most of the noise of many convolutions, and correcting them makes nothing slower: where

@@ -40,8 +40,9 @@ typedef struct oq_unit_stage {
     oq_method *ways;
     bool whole; /* all products are integers in the base, not only those that gain alone */
     const oq_candidate *from;
-    bool rounds; /* points with double activations have learned rounding too */
-    size_t end;  /* the first point that is slower than what reaches the targets already */
+    bool rounds;  /* points with double activations have learned rounding too */
+    bool rounded; /* and were looked for, without the other ways */
+    size_t end;   /* the first point that is slower than what reaches the targets already */
     double probe[OQ_METHODS]; /* seconds of the processor that measuring one unit took at most */
     size_t n_probed;
 } stage;
@@ -455,6 +456,8 @@ static onq_code try_point(stage *s, size_t n_steps, oq_candidate **out, onq_erro
     if (*out == NULL)
         return ONQ_OK;
     (*out)->predicted = -oq_decibels(noise);
+    if (rounds)
+        oq_spending_serve(&s->t->spending);
     return (*out)->floats.n == 0 ? list_floats(s, *out, err) : ONQ_OK;
 }
 
@@ -531,18 +534,18 @@ static onq_code is_last_chance(const stage *s, bool *last, onq_error *err) {
     return ONQ_OK;
 }
 
-/* Looks for the fastest point that reaches the targets. The prediction says where to begin, with
- * `gain` dB that rounding takes away of it; what was measured there says by how much it is wrong.
- * *reached: one was found that may be the answer. */
-static onq_code find_point(stage *s, double allowed, double gain, bool *reached, onq_error *err) {
-    double factor = pow(10, gain / 10);
+/* Looks for the fastest point that reaches the targets. The prediction says where to begin; what was
+ * measured there says by how much it is wrong. *reached: one was found that may be the answer. */
+static onq_code find_point(stage *s, double allowed, bool *reached, onq_error *err) {
+    double factor = 1;
     bool found = false;                     /* `high` was made, and holds */
     size_t low = 0, high = last_allowed(s); /* points below low fail, high (all float) does not */
     for (size_t i = 0; i < MAX_POINTS && low < high; i++) {
         oq_candidate *c = NULL;
         bool last = false;
         OQ_TRY(is_last_chance(s, &last, err));
-        size_t next = step_of(s, (last ? AIM * SAFER : AIM) * allowed * factor);
+        const double aim = last && !s->rounds ? AIM * SAFER : AIM;
+        size_t next = step_of(s, aim * allowed * factor);
         if (i >= GUESSES || next < low || next >= high)
             next = low + (high - low) / 2;
         assert(low <= next && next < high);
@@ -557,7 +560,7 @@ static onq_code find_point(stage *s, double allowed, double gain, bool *reached,
         const bool holds = may_be_answer(s->t, c);
         /* What rounding gains says nothing of the noise of single units. */
         const bool corrected =
-            i < GUESSES && gain <= 0 && oq_menus_correct(&s->menus, s->ways, measured);
+            i < GUESSES && !s->rounds && oq_menus_correct(&s->menus, s->ways, measured);
         if (corrected) {
             OQ_TRY(oq_menus_curve(&s->menus, s->t->arena, err));
             s->end = first_useless(s);
@@ -587,18 +590,22 @@ static double rounding_gain(const stage *s) {
     return !doubled ? 0 : isnan(gained) ? ROUNDING_DB : fmax(0, gained);
 }
 
-/* A point can be rounded for all folds, scored and be made once more as the answer, and another one be
- * scored. One that is given up half way has cost what other points needed. */
 static onq_code affords_rounding(const stage *s, bool *may, onq_error *err) {
-    const oq_tune *t = s->t;
-    const double scored = (double)t->folds->n * t->opening + t->spending.bare;
     oq_recipe r;
-    OQ_TRY(oq_recipe_copy(&s->base, t->arena, &r, err));
-    OQ_TRY(oq_recipe_add(&r, t->arena, "learned_rounding", NULL, err));
-    const double folds =
-        (double)t->folds->n * oq_spending_next(&t->spending, &r, t->folds->folds[0].n_calibrate);
-    *may = oq_tune_affords_seconds(t, folds + 2 * scored + oq_spending_answer(&t->spending, &r, 1));
+    OQ_TRY(oq_recipe_copy(&s->base, s->t->arena, &r, err));
+    OQ_TRY(oq_recipe_add(&r, s->t->arena, "learned_rounding", NULL, err));
+    *may = oq_tune_affords_rounding(s->t, &r);
     return *may ? ONQ_OK : oq_tune_leave_out(s->t, "learned rounding of units", err);
+}
+
+/* Rounding leaves less noise of double activations, and of no other way: only there it is the noise of
+ * weights alone. */
+static onq_code scale_doubles(stage *s, double db, onq_error *err) {
+    for (size_t i = 0; i < s->menus.all.n; i++)
+        s->menus.all.v[i].rows[OQ_METHOD_DOUBLE].noise *= pow(10, -db / 10);
+    OQ_TRY(oq_menus_curve(&s->menus, s->t->arena, err));
+    s->end = first_useless(s);
+    return ONQ_OK;
 }
 
 /* The first point that is rounded costs most, for later ones have its weights: so points are rounded
@@ -606,12 +613,47 @@ static onq_code affords_rounding(const stage *s, bool *may, onq_error *err) {
 static onq_code search_points(stage *s, const oq_candidate *base, onq_error *err) {
     const double allowed = oq_tune_allowed_noise(s->t, base), gain = rounding_gain(s);
     bool reached = false;
-    if (gain > 0)
+    if (gain > 0 && !s->rounded)
         OQ_TRY(affords_rounding(s, &s->rounds, err));
-    if (s->rounds)
-        OQ_TRY(find_point(s, allowed, gain, &reached, err));
-    s->rounds = s->rounds && reached;
-    return reached ? ONQ_OK : find_point(s, allowed, 0, &reached, err);
+    if (!s->rounds)
+        return find_point(s, allowed, &reached, err);
+    OQ_TRY(scale_doubles(s, gain, err));
+    OQ_TRY(find_point(s, allowed, &reached, err));
+    if (reached)
+        return ONQ_OK;
+    s->rounds = false;
+    OQ_TRY(scale_doubles(s, -gain, err));
+    return find_point(s, allowed, &reached, err);
+}
+
+/* Where rounded double activations of all units were measured, and are not good enough, every other
+ * way has more noise: those units become float that have most of it, and no more need be known. */
+static onq_code round_doubles(stage *s, const oq_candidate *base, bool *reached, onq_error *err) {
+    const oq_candidate *all = with_option(s, s->from, "double_activations");
+    const double gain = s->t->gained[OQ_REFINE_ROUNDING];
+    const size_t n = s->menus.all.n;
+    *reached = false;
+    if (all == NULL || !(gain > 0))
+        return ONQ_OK;
+    OQ_TRY(affords_rounding(s, &s->rounds, err));
+    if (!s->rounds)
+        return ONQ_OK;
+    oq_menu *fresh = OQ_NEW_ARRAY(s->t->arena, oq_menu, n);
+    OQ_TRY_ALLOC(fresh != NULL, err);
+    memcpy(fresh, s->menus.all.v, n * sizeof *fresh);
+    fill_noise(s, OQ_METHOD_PLAIN, s->from);
+    OQ_TRY(probe_way(s, OQ_METHOD_DOUBLE, all, 0, err));
+    for (size_t i = 0; i < n; i++)
+        s->menus.all.v[i].rows[OQ_METHOD_PLAIN].known = false;
+    OQ_TRY(scale_doubles(s, gain, err));
+    s->t->choice = s;
+    s->rounded = true;
+    OQ_TRY(find_point(s, oq_tune_allowed_noise(s->t, base), reached, err));
+    if (*reached)
+        return ONQ_OK;
+    memcpy(s->menus.all.v, fresh, n * sizeof *fresh);
+    s->rounds = false;
+    return ONQ_OK;
 }
 
 /* ---- the stage ---- */
@@ -636,6 +678,7 @@ onq_code oq_tune_units(oq_tune *t, onq_error *err) {
     stage *s = OQ_NEW(t->arena, stage);
     OQ_TRY_ALLOC(s != NULL, err);
     *s = (stage){.t = t, .from = from};
+    bool reached = false;
     s->whole = strcmp(oq_recipe_get(&from->recipe, "op_set"), "pays") != 0;
     const oq_candidate *base = with_best_ranges(s);
     const char *ranges = oq_recipe_get(&base->recipe, "calibration_method");
@@ -644,6 +687,9 @@ onq_code oq_tune_units(oq_tune *t, onq_error *err) {
         OQ_TRY(oq_recipe_add(&s->base, t->arena, "calibration_method", ranges, err));
     OQ_TRY(list_units(s, err));
     if (s->menus.all.n == 0)
+        return ONQ_OK;
+    OQ_TRY(round_doubles(s, base, &reached, err));
+    if (reached)
         return ONQ_OK;
     OQ_TRY(probe_plain(s, err));
     OQ_TRY(probe_further(s, err));

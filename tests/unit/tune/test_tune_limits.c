@@ -293,6 +293,7 @@ static void time_ends_every_stage(void **state) {
         tune_rig_begin(&r, *state, false);
         r.t.prefer = OQ_PREFER_SPEED;
         r.slow = "pays";
+        r.idle = "learned_rounding"; /* else it would be enough */
         r.stop_after = calls;
         tune_rig_want(&r, 24);
         tune_rig_search(&r);
