@@ -221,6 +221,12 @@ bool oq_is_as_fast(const oq_candidate *a, const oq_candidate *b) {
     return a->ms > 0 && a->ms <= b->ms + noise;
 }
 
+bool oq_is_clearly_faster(const oq_candidate *c, const oq_candidate *than, double part) {
+    const double gain = than->ms - c->ms;
+    return gain > part * than->ms && gain > fmax(than->ms_noise, c->ms_noise) &&
+           c->prefill_ms <= (1 + part) * than->prefill_ms;
+}
+
 bool oq_is_no_slower(const oq_candidate *c, const oq_candidate *given) {
     return oq_is_as_fast(c, given) && c->prefill_ms <= OQ_MAX_PREFILL * given->prefill_ms;
 }

@@ -99,6 +99,9 @@ const oq_candidate *oq_choose_cheaper(const oq_candidates *all, const oq_targets
 bool oq_is_more_accurate(const oq_targets *t, const oq_candidate *a, const oq_candidate *b);
 /* Takes no longer than b, as far as the noise lets one say. */
 bool oq_is_as_fast(const oq_candidate *a, const oq_candidate *b);
+/* Faster by more than this part and than the noise; of a decoder, whose tokens these times are, the
+ * text takes no longer, but for that part. */
+bool oq_is_clearly_faster(const oq_candidate *c, const oq_candidate *than, double part);
 /* No slower than the float model that was given: a decoder with tokens, and no more than
  * OQ_MAX_PREFILL slower with a text. */
 bool oq_is_no_slower(const oq_candidate *c, const oq_candidate *given);

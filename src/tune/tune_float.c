@@ -221,11 +221,6 @@ static onq_code time_both(oq_tune *t, oq_candidate *with, oq_candidate *without,
     return ONQ_OK;
 }
 
-static bool is_clearly_faster(const oq_candidate *c, const oq_candidate *than) {
-    const double gain = than->ms - c->ms;
-    return gain > SHAPES_COST * than->ms && gain > fmax(than->ms_noise, c->ms_noise);
-}
-
 /* The prepared model without shapes, as the last step, which recipes get from then on. What they
  * begin with keeps its shapes: what is quantized hangs on some. */
 static onq_code try_without_shapes(oq_tune *t, oq_candidate *best, oq_candidate **out,
@@ -246,7 +241,7 @@ static onq_code try_without_shapes(oq_tune *t, oq_candidate *best, oq_candidate 
     if (c == NULL)
         return ONQ_OK;
     OQ_TRY(time_both(t, best, c, err));
-    t->drops_shapes = is_clearly_faster(c, best);
+    t->drops_shapes = oq_is_clearly_faster(c, best, SHAPES_COST);
     *out = t->drops_shapes ? c : NULL;
     return ONQ_OK;
 }

@@ -456,6 +456,23 @@ static void decoders(void **state) {
     }
 }
 
+/* Without the text of a decoder, which takes longer by more than the part, it would be faster. */
+static void clearly_faster(void **state) {
+    static const struct {
+        double ms, noise, prefill;
+        bool faster;
+    } rows[] = {{9, 0, 0, true},    {9.7, 0, 0, false},   {9, 1.5, 0, false},
+                {9, 0, 100, true},  {9, 0, 103, true},    {9, 0, 105, false},
+                {9, 0, 50, true},   {9.7, 0, 50, false}};
+    (void)state;
+    for (size_t i = 0; i < OQ_COUNT(rows); i++) {
+        const oq_candidate than = {.ms = 10, .prefill_ms = rows[i].prefill > 0 ? 100 : 0};
+        const oq_candidate c = {
+            .ms = rows[i].ms, .ms_noise = rows[i].noise, .prefill_ms = rows[i].prefill};
+        assert_int_equal(oq_is_clearly_faster(&c, &than, 0.04), rows[i].faster);
+    }
+}
+
 static void stays_float(void **state) {
     static const row rows[] = {{NULL, 10, 100, INFINITY, 40, .1, 0},
                                {"static", 9.85, 99.5, 25, 10, .1, 0}};
@@ -735,6 +752,7 @@ int main(void) {
         cmocka_unit_test(missed),
         cmocka_unit_test(decoders),
         cmocka_unit_test(lack),
+        cmocka_unit_test(clearly_faster),
         cmocka_unit_test(one_close_call),
         cmocka_unit_test(cheaper),
     };
