@@ -414,6 +414,29 @@ seen.types = [...new Set(graphEdges(G.nodes, G.values).map(e => e[3]).filter(Boo
     assert "multiply-accumulates" in seen["cards"] and "in integers" in seen["cards"] and "most" in seen["legend"]
 
 
+def test_auto_page_with_a_lower_target(digits, tmp_path):
+    """The page says what a lower target would give, as the answer does; nothing where there is no such line."""
+    path, *_ = digits
+    page = tmp_path / "auto.html"
+    done = subprocess.run([ONQ, "auto", "-i", path, "-o", tmp_path / "best.onnx", "--data", path.parent, "--report", page], check=True,
+                          capture_output=True, text=True)
+    text = page.read_text()
+    found = json.loads(re.search(r'id="data">(.*?)</script>', text, re.S)[1])
+    if found["target_reached"] and found["chosen"]["options"]["command"] in ("float", "preprocess"):  # why it stays float is true
+        faster = [c for c in found["candidates"] if c["options"]["command"] in ("static", "dynamic") and c.get("latency_ms")
+                  and c["latency_ms"] < 0.97 * found["chosen"]["latency_ms"]]
+        assert ("no quantized model that reaches the target is faster" if faster else "kept float") in done.stdout
+    look = 'seen.hidden = $("cheaper").hidden; seen.said = $("cheaper").textContent; seen.float = F.latency_ms;'
+    seen = visit(page, look, tools="")
+    assert seen["errors"] == [] and seen["hidden"] == ('"with_lower_target"' not in text) and (seen["said"] == "") == seen["hidden"]
+    lower = {"label": "op_set <pays>", "target": {"agreement": 96}, "latency_ms": seen["float"] / 2}
+    page.write_text(re.sub(r'"target_reached":', lambda m: f'"with_lower_target":{json.dumps(lower)},{m[0]}'.replace("<", "\\u003c"), text, count=1))
+    seen = visit(page, look, tools="")
+    assert seen["errors"] == [] and not seen["hidden"]
+    assert seen["said"] == ("A lower target is much faster: op_set <pays> takes 0.50 of float's time, and agreement is at least 96 % "
+                            "(--target agreement=96).")
+
+
 @pytest.mark.parametrize("size", ["1400,1000", "500,900"])
 def test_auto_page(size, digits, tmp_path):
     """Verdict, chart and table of a search; a point or row shows its commands, titles sort, nothing overflows."""

@@ -530,12 +530,25 @@ static void cheaper_text(const oq_auto *a, oq_buf *b) {
                 shown(a) == OQ_METRIC_SQNR ? " dB" : " %", name, a->lower_target);
 }
 
+/* Something in integers is faster, and misses the target. */
+static bool misses_faster(const oq_auto *a) {
+    const oq_candidates *all = &a->tune.all;
+    bool any = false;
+    for (size_t i = 0; i < all->n; i++) {
+        const oq_candidate *c = all->v[i];
+        any |= c->ok && !c->exact && c->ms > 0 && !oq_is_as_fast(a->chosen, c);
+    }
+    return any;
+}
+
 static void verdict_text(const oq_auto *a, oq_buf *b) {
     const oq_candidate *c = a->chosen;
     if (c == a->tune.rival_found)
         oq_buf_adds(b, "yours is the best: nothing as fast is more accurate\n");
     else if (c->exact && a->reached)
-        oq_buf_adds(b, "kept float: int8 is no faster here\n");
+        oq_buf_adds(b, misses_faster(a) ? "kept float: no quantized model that reaches the target is "
+                                          "faster\n"
+                                        : "kept float: int8 is no faster here\n");
     else if (c->exact)
         oq_buf_adds(b, "kept float: no quantized model reaches the target\n");
     pace_text(a, b);
