@@ -34,6 +34,8 @@ void oq_extent_memory_release(oq_extent_memory *m);
 /* What is remembered of a tensor; NULL unless all samples of these numbers are. */
 const oq_seen_tensor *oq_extent_memory_find(const oq_extent_memory *m, oq_str name,
                                             const uint64_t *numbers, uint64_t n);
+/* True if some tensor is remembered of the samples 0 to n - 1. */
+bool oq_extent_memory_is_full(const oq_extent_memory *m, uint64_t n);
 /* Remembers a tensor: v[i] is of the sample numbers[i]. */
 onq_code oq_extent_memory_keep(oq_extent_memory *m, oq_str name, oq_dtype type,
                                const oq_seen_extent *v, const uint64_t *numbers, uint64_t n,

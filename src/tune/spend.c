@@ -8,7 +8,7 @@
 /* Before one of a kind was made: runs of float over the samples that calibrate. */
 static const double guesses[OQ_WORKS] = {
     [OQ_WORK_FILE] = 0.5, [OQ_WORK_STATIC] = 1.5, [OQ_WORK_CHANNELS] = 2,  [OQ_WORK_RANGES] = 2,
-    [OQ_WORK_ANEW] = 4,   [OQ_WORK_BIAS] = 9,     [OQ_WORK_ROUNDING] = 10,
+    [OQ_WORK_ANEW] = 4,   [OQ_WORK_BIAS] = 6,     [OQ_WORK_ROUNDING] = 10,
 };
 
 static unsigned works_of_one(const oq_recipe *r) {
@@ -123,13 +123,18 @@ double oq_spending_next(const oq_spending *s, const oq_recipe *r, size_t n) {
     return known(s, s->last, dearest(works_of(r)), 1, n);
 }
 
+/* Of correcting biases, where what float makes of the samples is remembered. */
+#define RECALLED_BIAS 0.7
+
 static double at_most(const oq_spending *s, const oq_recipe *r, size_t times,
                       const oq_paid *so_far) {
     const unsigned works = works_of(r);
     const oq_work most = dearest(works);
     if (most == OQ_WORK_FILE) /* it is there */
         return 0;
-    double sum = fmax(known(s, s->most, most, times, s->n), cost_of(so_far, times, s->n));
+    const oq_paid *v = s->recalls && most == OQ_WORK_STATIC ? s->last : s->most;
+    const double part = s->recalls && most == OQ_WORK_BIAS ? RECALLED_BIAS : 1;
+    double sum = part * fmax(known(s, v, most, times, s->n), cost_of(so_far, times, s->n));
     for (oq_work w = OQ_WORK_STATIC + 1; w < most; w++) /* ranges are a part of all the others */
         if (works & 1U << w)
             sum += known(s, s->most, w, times, s->n);

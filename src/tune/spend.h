@@ -36,6 +36,7 @@ typedef struct oq_spending {
     double limit;       /* 0: none */
     double bare;        /* float over all samples, once */
     size_t n;           /* samples in all */
+    bool recalls;       /* what float has of all samples is remembered: ranges, means of layers */
     double fixed;       /* part of each making, whatever the samples: sessions, files */
     oq_paid rounding;   /* what rounding is likely to take, by the sizes of the weights */
     oq_paid last[OQ_WORKS];

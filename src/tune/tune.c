@@ -162,7 +162,8 @@ static onq_code see_losses(scorer *x, bool whole_part, onq_error *err) {
     if (whole_part)
         OQ_TRY(oq_scoring_end(&x->into, &so_far, err));
     x->lost = oq_targets_are_lost(&x->t->targets, &x->into, &x->t->whole) ||
-              oq_targets_are_missed(&x->t->targets, &so_far);
+              oq_targets_are_missed(&x->t->targets, &so_far) ||
+              (whole_part && so_far.objective < x->t->least_db);
     return ONQ_OK;
 }
 

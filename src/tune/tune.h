@@ -112,7 +112,9 @@ typedef struct oq_tune {
     const oq_recipe *making; /* the recipe whose models are made just now; NULL: none */
     double making_began;
     OQ_VEC(const char *) left_out; /* labels of what would have cost too much */
-    size_t few; /* samples that judge each fold, for what needs no more; 0: all */
+    size_t few;         /* samples that judge each fold, for what needs no more; 0: all */
+    double least_db;    /* the next candidate is given up after a fold in which it has less */
+    bool channels_lose; /* scaling channels costs more accuracy than it brings */
     const oq_candidate *as_fast_as; /* the next candidate takes as long as this one, and need not be
                                      * timed; or NULL */
     double slowest;                 /* seconds that a candidate took, for the deadline */

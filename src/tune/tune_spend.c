@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 #define CLOSE_TIMES 1.05 /* of the fastest: it may be the one that is taken */
-#define LOOKED_AT   0.25 /* of the samples: the answer runs on a few */
+#define LOOKED_AT   4    /* samples that the answer runs on */
 
 #define QUIET      1.05 /* times the least: what runs differ by on a quiet machine */
 #define PACE_EVERY 2    /* runs of float over all samples, until the pace is seen again ... */
@@ -147,6 +147,11 @@ static bool is_lost(const oq_tune *t, const oq_candidate *c) {
     return t->spending.limit > 0 && oq_tune_spent(t) + answering(t, c) > t->spending.limit;
 }
 
+/* The answer runs once it is made. */
+static double looking(const oq_tune *t) {
+    return t->opening + fmin(1, LOOKED_AT / (double)t->spending.n) * t->spending.bare;
+}
+
 /* What must be left: what has no time is timed, and what may be taken is made. */
 static double reserve(const oq_tune *t) {
     double fastest = INFINITY, most = 0;
@@ -163,8 +168,7 @@ static double reserve(const oq_tune *t) {
             (t->prefer != OQ_PREFER_SPEED || c->ms <= CLOSE_TIMES * fastest))
             most = fmax(most, answering(t, c));
     }
-    return most + t->opening + LOOKED_AT * t->spending.bare +
-           (untimed > 0 ? (double)(untimed + 1) * clocking(t) : 0);
+    return most + looking(t) + (untimed > 0 ? (double)(untimed + 1) * clocking(t) : 0);
 }
 
 static bool fits(const oq_tune *t, double cost, double after) {
@@ -173,15 +177,26 @@ static bool fits(const oq_tune *t, double cost, double after) {
            (spent + cost + after <= t->spending.limit && spent + cost <= share * t->spending.limit);
 }
 
+/* Most that reach the targets do so with the slack of their bounds, and are measured again. What
+ * rounds weights is made where its bound is to reach them without: to round them again for other
+ * folds would take what most searches have. */
+static bool needs_confirming(const oq_tune *t, const oq_recipe *r) {
+    return t->again != NULL && oq_recipe_calibrates(r) &&
+           oq_recipe_get(r, "learned_rounding") == NULL;
+}
+
 bool oq_tune_affords(const oq_tune *t, const oq_recipe *r) {
     /* Where the first fold shows that it is no good, it is the only one. */
     const double made = oq_spending_next(&t->spending, r, t->folds->folds[0].n_calibrate);
-    const double answer = oq_spending_answer(&t->spending, r, 1);
-    return fits(t, made + scoring(t, t->folds) + clocking(t), fmax(reserve(t), answer));
+    const double answer =
+        oq_spending_answer(&t->spending, r, 1) + (needs_confirming(t, r) ? confirming(t, r) : 0);
+    return fits(t, made + scoring(t, t->folds) + clocking(t),
+                fmax(reserve(t), answer + looking(t)));
 }
 
 bool oq_tune_affords_again(const oq_tune *t, const oq_candidate *c) {
-    return fits(t, confirming(t, &c->recipe), oq_spending_answer(&t->spending, &c->recipe, 1));
+    return fits(t, confirming(t, &c->recipe),
+                oq_spending_answer(&t->spending, &c->recipe, 1) + looking(t));
 }
 
 bool oq_tune_affords_rounding(const oq_tune *t, const oq_recipe *r) {

@@ -25,6 +25,7 @@ onq_code oq_tune_static(oq_tune *t, oq_recipe *r, onq_error *err) {
 #define CHANNELS_DB  7   /* the same after a method: large channels have their own ranges by then */
 #define REFINE_SHARE 0.6 /* of what the search may cost: units are to have the rest */
 #define REFINED      2   /* of the best candidates, at most */
+#define LOST_DB      3   /* by a method: it is of no use here, and nor is another of its kind */
 #define LITTLE_DB    0.3 /* that a refinement gained: it is not tried again */
 #define LUCKY_DB     1   /* that it may gain elsewhere beyond that */
 
@@ -489,11 +490,24 @@ static onq_code refine_sets(oq_tune *t, const oq_candidate *base, onq_error *err
                : ONQ_OK;
 }
 
+/* Biases are the same in every sample and turn the same answers again and again: of these they make
+ * more than noise of their power would. So the answers say whether to correct them. */
+static bool may_correct(const oq_tune *t, const oq_candidate *c) {
+    bool answers = t->targets.n > 0 && isnan(t->gained[OQ_REFINE_BIAS]);
+    for (size_t i = 0; i < t->targets.n; i++) {
+        const oq_metric m = t->targets.v[i].metric;
+        answers &= m == OQ_METRIC_AGREEMENT || m == OQ_METRIC_SAMPLE_AGREEMENT ||
+                   m == OQ_METRIC_TEXT_AGREEMENT;
+    }
+    return answers ? oq_tune_lack(t, c) <= CORRECTED_DB
+                   : oq_tune_may_gain(t, c, OQ_REFINE_BIAS, CORRECTED_DB);
+}
+
 /* Biases make most of the noise of many convolutions, and correcting them makes nothing slower: where
  * that may be enough, nothing else need be tried. What rounding gains or loses then is small. */
 static onq_code correct_first(oq_tune *t, const oq_candidate *base, onq_error *err) {
     oq_candidate *c = NULL, *rounded = NULL;
-    if (!t->has_conv || !oq_tune_may_gain(t, base, OQ_REFINE_BIAS, CORRECTED_DB))
+    if (!t->has_conv || !may_correct(t, base))
         return ONQ_OK;
     OQ_TRY(oq_tune_refine(t, base, OQ_REFINE_BIAS, &c, err));
     return c != NULL && needs_methods(t, base) && oq_tune_is_near(t, c, ROUNDED_DB)
@@ -501,8 +515,28 @@ static onq_code correct_first(oq_tune *t, const oq_candidate *base, onq_error *e
                : ONQ_OK;
 }
 
+/* A method takes time where it runs: what is less accurate than the set as it is can be no answer.
+ * Ranges of channels and equalised ones scale the same channels: where the one loses much, so does
+ * the other. */
+static onq_code try_each_method(oq_tune *t, const oq_candidate *base, onq_error *err) {
+    for (size_t i = 0; i < OQ_COUNT(methods); i++) {
+        oq_candidate *c = NULL;
+        if (!(t->has_matmul && methods[i].for_matmul) && !(t->has_conv && methods[i].for_conv))
+            continue;
+        if (t->channels_lose && strcmp(methods[i].name, "channel_ranges") == 0)
+            continue;
+        t->least_db = t->prefer == OQ_PREFER_SPEED ? base->score.objective - LOST_DB : -INFINITY;
+        const onq_code rc =
+            refine(t, base, methods[i].label, methods[i].name, methods[i].value, &c, err);
+        t->least_db = -INFINITY;
+        OQ_TRY(rc);
+        t->channels_lose |= c != NULL && strcmp(methods[i].name, "equalize") == 0 &&
+                            c->score.objective < base->score.objective - LOST_DB;
+    }
+    return ONQ_OK;
+}
+
 static onq_code try_methods(oq_tune *t, onq_error *err) {
-    oq_candidate *c = NULL;
     OQ_TRY(oq_tune_time(t, err));
     const oq_candidate *base = oq_tune_fastest_set(t, t->base);
     if (base == NULL || !needs_methods(t, base))
@@ -510,9 +544,7 @@ static onq_code try_methods(oq_tune *t, onq_error *err) {
     OQ_TRY(correct_first(t, base, err));
     if (!needs_methods(t, base))
         return ONQ_OK;
-    for (size_t i = 0; i < OQ_COUNT(methods); i++)
-        if ((t->has_matmul && methods[i].for_matmul) || (t->has_conv && methods[i].for_conv))
-            OQ_TRY(refine(t, base, methods[i].label, methods[i].name, methods[i].value, &c, err));
+    OQ_TRY(try_each_method(t, base, err));
     OQ_TRY(oq_tune_time(t, err));
     t->share = REFINE_SHARE;
     const onq_code rc = refine_sets(t, base, err);
@@ -591,6 +623,7 @@ static onq_code try_rival(oq_tune *t, onq_error *err) {
 onq_code oq_tune_search(oq_tune *t, onq_error *err) {
     for (oq_refinement how = 0; how < OQ_REFINEMENTS; how++)
         t->gained[how] = NAN;
+    t->least_db = -INFINITY;
     OQ_TRY(oq_tune_floats(t, err));
     oq_tune_set_limit(t);
     OQ_TRY(try_rival(t, err));

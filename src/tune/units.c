@@ -382,8 +382,9 @@ static onq_code probe_further(stage *s, onq_error *err) {
     for (size_t i = 0; i < s->menus.all.n; i++)
         sum += s->menus.all.v[i].rows[OQ_METHOD_PLAIN].noise;
     for (size_t k = 0; k < OQ_COUNT(everywhere); k++)
-        OQ_TRY(probe_way(s, everywhere[k].way, with_option(s, s->from, everywhere[k].option), sum,
-                         err));
+        if (everywhere[k].way != OQ_METHOD_BOTH || !s->t->channels_lose)
+            OQ_TRY(probe_way(s, everywhere[k].way, with_option(s, s->from, everywhere[k].option),
+                             sum, err));
     return ONQ_OK;
 }
 

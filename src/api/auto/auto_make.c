@@ -289,6 +289,8 @@ static onq_code run_recipe(oq_auto *a, const oq_recipe *r, const oq_fold *fold, 
     }
     const onq_code rc = oq_recipe_do(&run, r, in, out, err);
     onq_result_free(run.result);
+    if (means.extents != NULL)
+        a->tune.spending.recalls = oq_extent_memory_is_full(means.extents, a->choose.steps.n);
     if (rc == ONQ_E_CANCEL && a->late) {
         a->late = false;
         a->tune.stopped |= !oq_tune_has_time(&a->tune, 0);

@@ -546,9 +546,10 @@ static void verdict_text(const oq_auto *a, oq_buf *b) {
     if (c == a->tune.rival_found)
         oq_buf_adds(b, "yours is the best: nothing as fast is more accurate\n");
     else if (c->exact && a->reached)
-        oq_buf_adds(b, misses_faster(a) ? "kept float: no quantized model that reaches the target is "
-                                          "faster\n"
-                                        : "kept float: int8 is no faster here\n");
+        oq_buf_adds(b, misses_faster(a)
+                           ? "kept float: no quantized model that reaches the target is "
+                             "faster\n"
+                           : "kept float: int8 is no faster here\n");
     else if (c->exact)
         oq_buf_adds(b, "kept float: no quantized model reaches the target\n");
     pace_text(a, b);
