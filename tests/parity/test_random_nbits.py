@@ -42,6 +42,12 @@ def on_purpose(model, case, found):
     left = [x for x in found if x.startswith("initializer: missing [")]
     if case["method"] != "default" and found == left and all(any(repr(n) in x for n in names) for x in left):
         return "Weights that several nodes read, rtn and k_quant"
+    named = set(case.get("include") or [])
+    if any(n.op_type == "Gemm" and n.name in named for n in model.graph.node):
+        return "Gemm, nbits"
+    set_apart = set(case.get("node_config") or [])
+    if any(n.name in set_apart and set(n.input) & set(names) for n in model.graph.node):
+        return "Settings of single nodes"
     return None
 
 

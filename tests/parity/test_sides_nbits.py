@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 import sides
 import test_nbits as N
 from common import MODELS, onq
-from running import checks, loads
+from running import Side, checks, each_output, loads, session
 from sides import array, feeds, info, model
 
 node = helper.make_node
@@ -80,6 +80,25 @@ def test_opset(tmp_path, rng):
                node("MatMul", ["u", "w"], ["y"], "mm")], [array("w", rng.normal(size=(64, 6)))], (4, 64), (4, 6))
     m.opset_import[0].version = 13
     both_sides(tmp_path, m, feeds(rng, (4, 64)), {"format": "QDQ"}).expect("does not load", 15)
+
+
+@pytest.mark.difference("Opsets below 21, nbits")
+def test_opset_of_a_deep_weight(tmp_path, rng):
+    """[1, 1, 64, 6]: the result gets its rank from a Max of int64."""
+    m = model([node("MatMul", ["x", "w"], ["y"], "mm")], [array("w", rng.normal(size=(1, 1, 64, 6)))], (4, 64), (1, 1, 4, 6))
+    m.opset_import[0].version = 11
+    both = both_sides(tmp_path, m, feeds(rng, (4, 64)), {}).expect("does not load", 15)
+    assert both.models()[1].opset_import[0].version == 12
+
+
+def test_weight_that_may_be_fed(tmp_path, rng):
+    """Who fed another one would change the Transpose, and not the integers: no input any more, as in the reference."""
+    m = model([node("MatMul", ["x", "w"], ["y"], "mm"), node("Relu", ["w"], ["z"], "relu")], [array("w", rng.normal(size=(64, 6)))],
+              (4, 64), (4, 6))
+    m.graph.input.append(helper.make_tensor_value_info("w", 1, [64, 6]))
+    m.graph.output.append(helper.make_tensor_value_info("z", 1, [64, 6]))
+    both = both_sides(tmp_path, m, feeds(rng, (4, 64)), {}).expect((12, 60), 12)
+    assert [[i.name for i in x.graph.input] for x in both.models()] == [["x"], ["x"]]
 
 
 @pytest.mark.difference("Opsets below 21, nbits")
@@ -185,6 +204,30 @@ def test_gemm(tmp_path, rng):
     case = {"op_types": ["MatMul", "Gemm"]}
     for form in ("QOperator", "QDQ"):
         both_sides(tmp_path, m, feeds(rng, (4, 64)), {**case, "format": form}).expect(np.inf, 12)
+
+
+def test_gemm_by_name(tmp_path, rng):
+    nodes = [node("Gemm", ["x", "w"], ["y"], "first")]
+    m = model(nodes, [array("w", rng.normal(size=(64, 6)))], (4, 64), (4, 6))
+    made = both_sides(tmp_path, m, feeds(rng, (4, 64)), {"include": ["first"]}).expect(np.inf, 12).models()
+    assert [[n.op_type for n in x.graph.node] for x in made] == [["Gemm"], ["MatMulNBits"]]
+
+
+@pytest.mark.difference("Settings of single nodes")
+def test_weight_with_two_settings(tmp_path, rng):
+    m = model([node("MatMul", ["x", "w"], ["y"], "mm0"), node("MatMul", ["x", "w"], ["z"], "mm1")],
+              [array("w", rng.normal(size=(64, 6)) + 2)], (4, 64), (4, 6))
+    m.graph.output.append(helper.make_tensor_value_info("z", 1, [4, 6]))
+    path, ref, got = tmp_path / "m.onnx", tmp_path / "ref.onnx", tmp_path / "got.onnx"
+    onnx.save(m, path)
+    config = {"mm0": {"scheme": "sym"}, "mm1": {"scheme": "asym"}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    N.reference({"method": "rtn", "node_config": config}, path, ref)
+    assert onq("nbits", "-i", path, "-o", got, "--no_verify", "--quant_method", "rtn", "--node_config", tmp_path / "config.json").returncode == 0
+    samples = feeds(rng, (4, 64))
+    want = each_output(session(path), samples)
+    left, right = (Side(p).run(want, samples) for p in (ref, got))
+    assert left.db < 8 < 12 < right.db, (left.db, right.db)
 
 
 @pytest.mark.difference("Settings of single nodes")

@@ -375,8 +375,13 @@ static onq_code quantize(void *ctx, onq_error *err) {
                            .decide_only = oq_opt_flag(r->q.job->opts, "dry_run")};
     r->made.readers.n = 0;
     r->import.n_exact = r->import.n_anew = r->import.n_wider = 0;
+    r->made.reshaped = false;
     r->config.means.n = 0;
-    return r->config.how.method->needs_samples ? learn(r, &job, err) : oq_nb_run(&job, err);
+    OQ_TRY(r->config.how.method->needs_samples ? learn(r, &job, err) : oq_nb_run(&job, err));
+    return r->made.reshaped && oq_model_opset(r->q.model, OQ_S("")) < 12
+               ? oq_opset_raise(r->q.model, 12, "weights that are no matrices need opset 12", false,
+                                err)
+               : ONQ_OK;
 }
 
 /* ---- bits where they are needed ---- */

@@ -318,6 +318,7 @@ static onq_code emit_matmul(oq_nb_state *r, const oq_nb_choice *c, onq_error *er
         return ONQ_OK;
     const oq_str ending = suffix(r, words, how);
     const oq_str prefix = oq_str_cat(r->arena, n->name.n > 0 ? n->name : w->tensor->name, ending);
+    r->job->made->reshaped = true;
     return prefix.p != NULL && ending.p != NULL
                ? oq_nb_emit_reshape(r, s, w->scope->graph, prefix, n->input.v[0], w->tensor, output,
                                     n->output.v[0], err)

@@ -532,6 +532,16 @@ static onq_code prune_turned(oq_nb_state *r, onq_error *err) {
     return ONQ_OK;
 }
 
+/* Who fed another weight would change what still reads it, and not the integers. */
+static void drop_inputs(oq_nb_state *r) {
+    for (size_t i = 0; i < r->done.n; i++) {
+        oq_graph *g = r->done.v[i]->scope->graph;
+        for (size_t k = g->input.n; k-- > 0;)
+            if (oq_str_eq(g->input.v[k]->name, r->done.v[i]->tensor->name))
+                OQ_REMOVE_AT(&g->input, k);
+    }
+}
+
 static onq_code finish(oq_nb_state *r, onq_error *err) {
     oq_model *m = r->job->model;
     if (!r->config->qdq && oq_model_opset(m, OQ_S("com.microsoft")) == 0)
@@ -545,6 +555,7 @@ static onq_code finish(oq_nb_state *r, onq_error *err) {
         OQ_TRY(remove_weights(r, err));
         return oq_nb_sort(m, m->proto->graph, err);
     }
+    drop_inputs(r);
     OQ_TRY(oq_model_clean_inits(m, err));
     return r->config->lists->sort_nodes ? oq_model_sort(m, err) : ONQ_OK;
 }

@@ -101,6 +101,7 @@ typedef struct oq_nb_reader {
 typedef struct oq_nb_made {
     OQ_VEC(oq_nb_lazy *) all;
     OQ_VEC(oq_nb_reader) readers; /* of all of them, in the order of the nodes */
+    bool reshaped;                /* a result gets its rank from Max of int64: opset 12 */
 } oq_nb_made;
 void oq_nb_made_release(oq_nb_made *made);
 
