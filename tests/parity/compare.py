@@ -16,7 +16,9 @@ def _loses(node):
 
 def _replaces(node):
     """A quantized operator in the place of a float one, or the MatMul of a Gemm."""
-    if node.op_type == "MatMul" and "_MatMul" in (node.output[0][-7:], node.name[-7:]):
+    if node.op_type == "MatMul" and ("_MatMul" in (node.output[0][-7:], node.name[-7:]) or node.input[1].endswith("_Transposed")):
+        return True
+    if node.op_type == "Split" and node.output[0].endswith("quantized"):
         return True
     return node.name.endswith("_quant") or node.op_type.startswith(("QLinear", "QGemm", "QAttention", "QEmbed",
                                                                     "DynamicQuantize", "ConvInteger", "MatMulInteger"))
