@@ -28,7 +28,8 @@
 #define MAX_FURTHER 4   /* that are, by each further way */
 #define FORESEEN    3   /* points of the curve for which measuring units leaves enough ... */
 #define FIRST_UNITS 6   /* ... but for the first units: without them all points are guesses */
-#define SAFER       0.7 /* of the noise of what was doubted, or of what is allowed the last time */
+#define SAFER       0.7 /* of the noise of what was doubted */
+#define LAST        0.8 /* of what is allowed, where no other point can be paid */
 #define AIM         0.9 /* of the noise that is allowed: the bound is to reach the target too */
 #define RANGES_DB   1   /* that other ranges must gain to be those of all units */
 #define PREDICTED   1.25 /* times the best time: a point that is slower, however it was predicted */
@@ -545,7 +546,7 @@ static onq_code find_point(stage *s, double allowed, bool *reached, onq_error *e
         oq_candidate *c = NULL;
         bool last = false;
         OQ_TRY(is_last_chance(s, &last, err));
-        const double aim = last && !s->rounds ? AIM * SAFER : AIM;
+        const double aim = last && !s->rounds ? AIM * LAST : AIM;
         size_t next = step_of(s, aim * allowed * factor);
         if (i >= GUESSES || next < low || next >= high)
             next = low + (high - low) / 2;
