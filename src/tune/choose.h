@@ -4,7 +4,7 @@
 #pragma once
 
 #include "tune/judge/score.h"
-#include "tune/recipe.h"
+#include "tune/spend.h"
 
 /* The most of a time that its noise may count for. */
 #define OQ_NOISE_PART 0.02
@@ -44,6 +44,7 @@ typedef struct oq_candidate {
     bool ok;             /* it can be made, and was measured */
     const char *path;    /* a model of it, for its time; NULL: there is none now */
     const char *why_not; /* it was not made, or NULL */
+    oq_noted noted;      /* what it cost */
     uint64_t size;       /* bytes, external data counted */
     oq_score score;      /* on samples that did not calibrate */
     oq_score report;     /* of the one that is taken; samples 0: not measured */

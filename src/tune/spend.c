@@ -54,6 +54,14 @@ void oq_spending_see(oq_spending *s, double clock, double pace) {
     s->pace = pace;
 }
 
+void oq_spending_reach(oq_spending *s, double clock, double spent) {
+    const double more = spent - oq_spending_spent(s, clock);
+    if (more > 0 && s->pace > 0)
+        s->counted += more;
+    else if (more > 0)
+        s->began -= more;
+}
+
 double oq_spending_spent(const oq_spending *s, double clock) {
     return s->pace > 0 ? s->counted + (clock - s->at) / s->pace : clock - s->began;
 }

@@ -27,6 +27,12 @@ typedef struct oq_paid {
     double each, fixed; /* both 0: it is not known */
 } oq_paid;
 
+/* Of a measurement, in runs of float over all samples: what had been spent by then, and what making
+ * its models took, so many times with so many samples in all. All 0: it is not known. */
+typedef struct oq_noted {
+    double spent, made, times, samples;
+} oq_noted;
+
 /* All in seconds of the processor, as a quiet machine takes them. What making takes is known for each
  * dearest work. */
 typedef struct oq_spending {
@@ -53,6 +59,8 @@ typedef struct oq_spending {
 void oq_spending_see(oq_spending *s, double clock, double pace);
 /* What was spent when the clock of the processor shows this. */
 double oq_spending_spent(const oq_spending *s, double clock);
+/* So much at least was spent, by an earlier run. */
+void oq_spending_reach(oq_spending *s, double clock, double spent);
 /* The limit for so many times float (0: none). */
 void oq_spending_begin(oq_spending *s, double times, double bare, size_t n);
 /* A recipe was made so many times, for `n` samples in all that calibrated it, and took so long. */

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define FORMAT "onq auto 6"
+#define FORMAT "onq auto 7"
 
 /* The numbers of a row, by name. */
 typedef struct field {
@@ -19,7 +19,7 @@ typedef struct field {
     double *value;
 } field;
 
-#define FIELDS (3 * OQ_METRICS + 7)
+#define FIELDS (3 * OQ_METRICS + 11)
 
 static void list_fields(oq_state_row *row, field v[FIELDS]) {
     const field others[] = {{"expected", &row->score.expected},
@@ -28,7 +28,11 @@ static void list_fields(oq_state_row *row, field v[FIELDS]) {
                             {"accuracy", &row->score.accuracy},
                             {"ms", &row->ms},
                             {"ms_noise", &row->ms_noise},
-                            {"prefill_ms", &row->prefill_ms}};
+                            {"prefill_ms", &row->prefill_ms},
+                            {"spent", &row->noted.spent},
+                            {"made", &row->noted.made},
+                            {"made_times", &row->noted.times},
+                            {"made_samples", &row->noted.samples}};
     size_t n = 0;
     for (oq_metric m = 0; m < OQ_METRICS; m++) {
         const char *name = oq_metric_of(m)->name;

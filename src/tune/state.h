@@ -2,7 +2,8 @@
  * state.h — what a search has measured, in a file: a search that was stopped goes on from there.
  *
  * Rows are found by the text of their recipe; where some samples judged it, because it missed the
- * targets, by these targets too. The file is written whole after every measurement. It
+ * targets, by these targets too. What was spent for them counts for the search that goes on, or it
+ * would have a turn for what was left out, and end with another answer. The file is written whole after every measurement. It
  * belongs to one model and one set of samples; with others it is refused.
  */
 #pragma once
@@ -10,6 +11,7 @@
 #include "base/env.h"
 #include "base/text/json.h"
 #include "tune/judge/score.h"
+#include "tune/spend.h"
 
 typedef struct oq_tune_state {
     const char *path; /* NULL: nothing is kept */
@@ -21,7 +23,8 @@ typedef struct oq_state_row {
     oq_score score;
     double ms, ms_noise, prefill_ms;
     uint64_t size;
-    bool partly;         /* some samples judged it */
+    bool partly; /* some samples judged it */
+    oq_noted noted;
     const char *why_not; /* it could not be made, or NULL; valid until the state is closed */
 } oq_state_row;
 

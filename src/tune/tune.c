@@ -246,6 +246,7 @@ static onq_code score_folds(scorer *x, const oq_recipe *r, const oq_division *d,
         (rc == ONQ_OK || cost.seconds > (double)cost.times *
                                             oq_spending_next(&t->spending, r, cost.n / cost.times)))
         oq_spending_add(&t->spending, r, cost.times, cost.n, cost.seconds);
+    oq_tune_set_cost(t, cost.seconds, cost.times, cost.n);
     return rc;
 }
 
@@ -462,6 +463,33 @@ static const char *key_of(oq_tune *t, const oq_recipe *r, size_t n_samples, bool
     return key;
 }
 
+static onq_code put_decision(oq_tune *t, size_t at, bool *yes, bool again, onq_error *err) {
+    oq_buf b;
+    oq_state_row row;
+    oq_buf_init(&b, &t->env->alloc);
+    oq_buf_addf(&b, "decision %zu with effort %.17g, prefer %d, ", at, t->effort, (int)t->prefer);
+    add_targets(t, &b);
+    onq_code rc = b.failed ? oq_fail_nomem(err) : ONQ_OK;
+    if (rc == ONQ_OK && again && oq_state_find(&t->state, b.p, &row)) {
+        *yes = row.size == 1;
+    } else if (rc == ONQ_OK) {
+        row = (oq_state_row){.score = oq_score_none(), .size = *yes};
+        rc = oq_state_put(&t->state, b.p, &row, err);
+    }
+    oq_buf_release(&b);
+    return rc;
+}
+
+onq_code oq_tune_decide(oq_tune *t, bool *yes, onq_error *err) {
+    return put_decision(t, t->n_decisions++, yes, true, err);
+}
+
+onq_code oq_tune_decide_no(oq_tune *t, onq_error *err) {
+    bool no = false;
+    assert(t->n_decisions > 0);
+    return put_decision(t, t->n_decisions - 1, &no, false, err);
+}
+
 static onq_code set_metric(oq_tune *t, const char *path, oq_score *s, onq_error *err) {
     double metric = NAN;
     if (t->evaluate == NULL)
@@ -544,6 +572,7 @@ onq_code oq_tune_remember(oq_tune *t, const oq_candidate *c, onq_error *err) {
                               .prefill_ms = c->prefill_ms,
                               .size = c->size,
                               .partly = c->partly,
+                              .noted = c->noted,
                               .why_not = c->why_not};
     OQ_TRY_ALLOC(key != NULL, err);
     return oq_state_put(&t->state, key, &row, err);
@@ -559,20 +588,29 @@ static onq_code find_or_measure(oq_tune *t, oq_candidate *c, onq_error *err) {
                *partly = key_of(t, &c->recipe, SIZE_MAX, true);
     oq_state_row row;
     OQ_TRY_ALLOC(whole != NULL && partly != NULL, err);
-    if (oq_state_find(&t->state, whole, &row) || oq_state_find(&t->state, partly, &row)) {
+    const bool found =
+        oq_state_find(&t->state, whole, &row) || oq_state_find(&t->state, partly, &row);
+    bool may = found || oq_tune_affords(t, &c->recipe);
+    OQ_TRY(oq_tune_decide(t, &may, err));
+    if (!may)
+        return oq_tune_leave_out(t, c->label, err);
+    if (found) {
         t->turned |= 1U << oq_recipe_way(&c->recipe);
+        oq_tune_recall_cost(t, &c->recipe, &row.noted);
+        c->noted = row.noted;
         return recall(t, c, &row, err);
     }
-    if (!oq_tune_affords(t, &c->recipe))
-        return oq_tune_leave_out(t, c->label, err);
     const double began = oq_tune_spent(t);
     const onq_code rc = measure(t, c, &why);
     oq_log(t->env, ONQ_LOG_DEBUG, "%s: %.3f s of the processor, %.3f in all", c->label,
            oq_tune_spent(t) - began, oq_tune_spent(t));
     OQ_TRY(keep(t, c, rc, &why, err));
+    c->noted = oq_tune_noted(t);
     OQ_TRY(oq_tune_look_at_pace(t, err));
-    if (is_given_up(c))
+    if (is_given_up(c)) {
+        OQ_TRY(oq_tune_decide_no(t, err));
         OQ_TRY(oq_tune_leave_out(t, c->label, err));
+    }
     *(t->stopped && rc != ONQ_OK ? &t->missed : &t->turned) |= 1U << oq_recipe_way(&c->recipe);
     /* What had no time, or cost too much, may have some in another run. */
     return t->stopped || is_given_up(c) ? ONQ_OK : oq_tune_remember(t, c, err);
@@ -655,7 +693,9 @@ onq_code oq_tune_complete(oq_tune *t, oq_candidate *c, onq_error *err) {
     onq_error why = ONQ_ERROR_INIT;
     if (!c->partly || t->stopped)
         return ONQ_OK;
-    if (!oq_tune_affords(t, &c->recipe))
+    bool may = oq_tune_affords(t, &c->recipe);
+    OQ_TRY(oq_tune_decide(t, &may, err));
+    if (!may)
         return ONQ_OK;
     const onq_code rc = oq_tune_score(t, &c->recipe, t->folds, &whole, &why);
     if (oq_tune_is_fatal(rc))
@@ -726,11 +766,14 @@ onq_code oq_tune_probe(oq_tune *t, const oq_recipe *r, size_t n_samples, oq_scor
     oq_state_row row;
     OQ_TRY_ALLOC(key != NULL, err);
     if (oq_state_find(&t->state, key, &row)) {
+        oq_tune_recall_cost(t, NULL, &row.noted);
         *out = row.score;
         *made = row.why_not == NULL;
         return ONQ_OK;
     }
+    const double began = oq_tune_spent(t);
     const onq_code rc = probe_once(t, r, n_samples, out, &why);
+    oq_tune_set_cost(t, oq_tune_spent(t) - began, 1, 0);
     *made = rc == ONQ_OK;
     if (oq_tune_is_fatal(rc))
         return oq_error_give(err, rc, &why);
@@ -739,5 +782,6 @@ onq_code oq_tune_probe(oq_tune *t, const oq_recipe *r, size_t n_samples, oq_scor
     row = (oq_state_row){.why_not = *made ? NULL : why.text};
     if (*made)
         row.score = *out;
+    row.noted = oq_tune_noted(t);
     return oq_state_put(&t->state, key, &row, err);
 }

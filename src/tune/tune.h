@@ -108,7 +108,9 @@ typedef struct oq_tune {
                                 * its turn */
     size_t n_tried;
     oq_spending spending;
-    double share;            /* of its limit, for this stage; 0: all */
+    double share;       /* of its limit, for this stage; 0: all */
+    size_t n_decisions; /* on what may be paid */
+    oq_noted cost;      /* `made` and so on of the last recipe, this or an earlier run made it */
     const oq_recipe *making; /* the recipe whose models are made just now; NULL: none */
     double making_began;
     OQ_VEC(const char *) left_out; /* labels of what would have cost too much */
@@ -196,6 +198,11 @@ double oq_tune_cpu(const oq_tune *t);
 double oq_tune_spent(const oq_tune *t);
 /* Float takes so many times its least now. */
 void oq_tune_see_pace(oq_tune *t, double slow);
+/* What an earlier run spent by then, and for this recipe (NULL: it is like no other). */
+void oq_tune_recall_cost(oq_tune *t, const oq_recipe *r, const oq_noted *noted);
+/* What making the last recipe took, and what was spent by now. */
+void oq_tune_set_cost(oq_tune *t, double seconds, size_t times, size_t samples);
+oq_noted oq_tune_noted(const oq_tune *t);
 /* Runs a sample to see it, where that was long ago. */
 onq_code oq_tune_look_at_pace(oq_tune *t, onq_error *err);
 /* True if what all samples take is measured by runs of one thread, and not by a first run of all
@@ -215,6 +222,12 @@ bool oq_tune_affords_rounding(const oq_tune *t, const oq_recipe *r);
 /* True if what is being made costs more than was foreseen, and must be given up. */
 bool oq_tune_overspends(const oq_tune *t);
 onq_code oq_tune_leave_out(oq_tune *t, const char *label, onq_error *err);
+/* What the effort allows, as it was decided when an earlier run came to this place: with what it
+ * measured for nothing, this run could pay for more, and would end with another answer. Called once
+ * for each decision, in the order of the search. */
+onq_code oq_tune_decide(oq_tune *t, bool *yes, onq_error *err);
+/* The last of them was wrong: what it allowed was given up. */
+onq_code oq_tune_decide_no(oq_tune *t, onq_error *err);
 
 /* tune_stages.c: a candidate that computes in the same time with better numbers. *out is NULL where
  * it has them already, or cannot be made. */

@@ -55,7 +55,9 @@ static onq_code confirm(oq_tune *t, oq_candidate *c, onq_error *err) {
         oq_tune_is_safe(t, &c->score) || !oq_tune_goes_on(t))
         return ONQ_OK;
     /* What cannot be paid is as good as lost: the next one needs no slack, or is measured. */
-    c->doubted = !oq_tune_affords_again(t, c);
+    bool may = oq_tune_affords_again(t, c);
+    OQ_TRY(oq_tune_decide(t, &may, err));
+    c->doubted = !may;
     if (c->doubted)
         return oq_tune_leave_out(t, c->label, err);
     OQ_TRY(oq_progress(t->env, "confirming", 0, 1, err));

@@ -32,6 +32,29 @@ void oq_tune_see_pace(oq_tune *t, double slow) {
     oq_spending_see(&t->spending, processor(t), fmin(MAX_PACE, fmax(1, slow / QUIET)));
 }
 
+void oq_tune_recall_cost(oq_tune *t, const oq_recipe *r, const oq_noted *noted) {
+    const double bare = t->spending.bare;
+    t->cost = *noted;
+    if (!(bare > 0) || !(noted->spent > 0))
+        return; /* float comes before the limit, in every run */
+    oq_spending_reach(&t->spending, processor(t), noted->spent * bare);
+    if (r != NULL && noted->times > 0)
+        oq_spending_add(&t->spending, r, (size_t)noted->times, (size_t)noted->samples,
+                        noted->made * bare);
+}
+
+void oq_tune_set_cost(oq_tune *t, double seconds, size_t times, size_t samples) {
+    const double bare = t->spending.bare;
+    t->cost = (oq_noted){
+        .made = bare > 0 ? seconds / bare : 0, .times = (double)times, .samples = (double)samples};
+}
+
+oq_noted oq_tune_noted(const oq_tune *t) {
+    oq_noted now = t->cost;
+    now.spent = t->spending.bare > 0 ? oq_tune_spent(t) / t->spending.bare : 0;
+    return now;
+}
+
 onq_code oq_tune_look_at_pace(oq_tune *t, onq_error *err) {
     const double ago = processor(t) - t->spending.at;
     double v[PACE_RUNS];

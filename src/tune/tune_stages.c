@@ -466,7 +466,9 @@ static onq_code learn_double(oq_tune *t, onq_error *err) {
             continue;
         OQ_TRY(oq_recipe_copy(&x->recipe, t->arena, &r, err));
         OQ_TRY(oq_recipe_add(&r, t->arena, refinements[OQ_REFINE_ROUNDING].name, NULL, err));
-        if (!oq_tune_affords_rounding(t, &r))
+        bool may = oq_tune_affords_rounding(t, &r);
+        OQ_TRY(oq_tune_decide(t, &may, err));
+        if (!may)
             continue;
         OQ_TRY(oq_tune_refine(t, x, OQ_REFINE_ROUNDING, &c, err));
         if (c != NULL)

@@ -279,10 +279,11 @@ static onq_code may_probe(const stage *s, oq_method way, bool *may, onq_error *e
     const double probes = s->probe[way] * (way == OQ_METHOD_PLAIN ? 1 + MAX_FURTHER : 1);
     const double points = s->n_probed < FIRST_UNITS ? 1 : FORESEEN;
     *may = oq_tune_goes_on(s->t);
-    if (!*may || oq_tune_affords_seconds(t, probes + points * point + answer))
+    if (!*may)
         return ONQ_OK;
-    *may = false;
-    return oq_tune_leave_out(s->t, "measuring more units alone", err);
+    *may = oq_tune_affords_seconds(t, probes + points * point + answer);
+    OQ_TRY(oq_tune_decide(s->t, may, err));
+    return *may ? ONQ_OK : oq_tune_leave_out(s->t, "measuring more units alone", err);
 }
 
 /* The noise of one unit quantized in this way, all others float. */
@@ -299,10 +300,9 @@ static onq_code probe(stage *s, size_t at, oq_method way, onq_error *err) {
     if (oq_method_needs_samples(way) && oq_recipe_get(&r, "calibration_method") != NULL &&
         oq_recipe_get(&r, "limit") == NULL)
         OQ_TRY(oq_recipe_add(&r, s->t->arena, "limit", PROBE_LIMIT, err));
-    const double began = oq_tune_spent(s->t);
     OQ_TRY(oq_tune_probe(s->t, &r, PROBE_SAMPLES, &score, &made, err));
     s->n_probed++;
-    s->probe[way] = fmax(s->probe[way], oq_tune_spent(s->t) - began);
+    s->probe[way] = fmax(s->probe[way], s->t->cost.made * s->t->spending.bare);
     OQ_TRY(oq_tune_look_at_pace(s->t, err));
     menu->rows[way].noise = made ? pow(10, -score.objective / 10) : INFINITY;
     menu->rows[way].known = isfinite(menu->rows[way].noise);
@@ -483,9 +483,12 @@ static size_t float_units(const stage *s, size_t n_steps) {
 }
 
 /* It holds, and need not be measured again, or can be. */
-static bool may_be_answer(const oq_tune *t, const oq_candidate *c) {
-    return oq_targets_hold(&t->targets, &c->score) &&
-           (oq_tune_is_safe(t, &c->score) || oq_tune_affords_again(t, c));
+static onq_code may_be_answer(oq_tune *t, const oq_candidate *c, bool *may, onq_error *err) {
+    *may = oq_targets_hold(&t->targets, &c->score);
+    if (!*may || oq_tune_is_safe(t, &c->score))
+        return ONQ_OK;
+    *may = oq_tune_affords_again(t, c);
+    return oq_tune_decide(t, may, err);
 }
 
 /* With what reaches the targets already, points that are predicted to be slower have no use: the
@@ -533,7 +536,7 @@ static onq_code is_last_chance(const stage *s, bool *last, onq_error *err) {
     const double made = oq_spending_next(&t->spending, &r, t->folds->folds[0].n_calibrate);
     const double point = n * (made + t->opening) + t->spending.bare;
     *last = !oq_tune_affords_seconds(t, 2 * point + oq_spending_answer(&t->spending, &r, 1));
-    return ONQ_OK;
+    return oq_tune_decide(s->t, last, err);
 }
 
 /* Looks for the fastest point that reaches the targets. The prediction says where to begin; what was
@@ -559,7 +562,8 @@ static onq_code find_point(stage *s, double allowed, bool *reached, onq_error *e
         if (measured > 0 && predicted > 0 && isfinite(measured))
             factor = predicted / measured;
         allowed = fmin(allowed, measured * pow(10, -oq_tune_lack(s->t, c) / 10));
-        const bool holds = may_be_answer(s->t, c);
+        bool holds = false;
+        OQ_TRY(may_be_answer(s->t, c, &holds, err));
         /* What rounding gains says nothing of the noise of single units. */
         const bool corrected =
             i < GUESSES && !s->rounds && oq_menus_correct(&s->menus, s->ways, measured);
@@ -597,6 +601,7 @@ static onq_code affords_rounding(const stage *s, bool *may, onq_error *err) {
     OQ_TRY(oq_recipe_copy(&s->base, s->t->arena, &r, err));
     OQ_TRY(oq_recipe_add(&r, s->t->arena, "learned_rounding", NULL, err));
     *may = oq_tune_affords_rounding(s->t, &r);
+    OQ_TRY(oq_tune_decide(s->t, may, err));
     return *may ? ONQ_OK : oq_tune_leave_out(s->t, "learned rounding of units", err);
 }
 

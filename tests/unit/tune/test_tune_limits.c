@@ -135,8 +135,9 @@ static void an_effort_is_kept(void **state) {
 }
 
 typedef struct machine {
-    double busy, from; /* everything takes so many times as long, from then on */
-    bool seen;         /* by float's time */
+    double busy, from;  /* everything takes so many times as long, from then on */
+    bool seen;          /* by float's time */
+    const char *resume; /* or NULL */
 } machine;
 
 /* What was tried and left out, and the answer: a text on the heap. */
@@ -159,6 +160,7 @@ static char *decisions(scratch *files, double effort, const machine *m) {
     r.t.spending.began = tune_rig_cpu(&r);
     r.t.effort = effort;
     tune_rig_want(&r, 24);
+    assert_ok(oq_state_open(&r.t.state, r.b.env, m->resume, "a job", &r.err), r.err);
     tune_rig_search(&r);
     assert_ok(oq_tune_settle(&r.t, &chosen, &reached, &r.err), r.err);
     for (size_t i = 0; i < r.t.all.n; i++)
@@ -179,14 +181,14 @@ static char *decisions(scratch *files, double effort, const machine *m) {
 /* Where other programs make everything take twice as long from some time on, the same is tried, left
  * out and taken, unless it was close; by the clock alone much else would be. */
 static void a_busy_machine(void **state) {
-    static const machine quiet = {1, 0, true};
+    static const machine quiet = {1, 0, true, NULL};
     static const double from[] = {0, 0.5, 1};
     size_t n = 0, same[2] = {0, 0};
     for (double effort = 10; effort < 60; effort += 3)
         for (size_t i = 0; i < OQ_COUNT(from); i++, n++) {
             char *want = decisions(*state, effort, &quiet);
             for (int seen = 0; seen < 2; seen++) {
-                const machine busy = {2, from[i], seen == 1};
+                const machine busy = {2, from[i], seen == 1, NULL};
                 char *got = decisions(*state, effort, &busy);
                 if (seen == 1 && from[i] == 0)
                     assert_string_equal(got, want);
@@ -196,6 +198,25 @@ static void a_busy_machine(void **state) {
             free(want);
         }
     assert_true(same[1] >= n * 7 / 8 && same[0] < n * 5 / 8);
+}
+
+/* A search that ended, and goes on from its file, has what it measured for nothing: it does not try
+ * what was left out, and ends with the same answer. With more effort it does. */
+static void a_search_that_ended(void **state) {
+    const char *path = scratch_path(*state, "ended.json");
+    size_t n_more = 0;
+    for (double effort = 10; effort < 40; effort += 3) {
+        const machine m = {1, 0, true, path};
+        remove(path);
+        char *first = decisions(*state, effort, &m), *second = decisions(*state, effort, &m);
+        char *more = decisions(*state, 4 * effort, &m);
+        assert_string_equal(second, first);
+        n_more += strcmp(more, first) != 0;
+        free(first);
+        free(second);
+        free(more);
+    }
+    assert_true(n_more > 0);
 }
 
 /* What is given up while it is made is named, and is no news for a later search. */
@@ -412,10 +433,19 @@ static void goes_on_from_a_file(void **state) {
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
     const struct CMUnitTest tests[] = {
-        TEST(filling_ends),        TEST(an_effort_is_kept),     TEST(a_busy_machine),
-        TEST(what_costs_too_much), TEST(no_effort_to_confirm),  TEST(what_is_made_can_be_confirmed),
-        TEST(time_ends),           TEST(time_ends_every_stage), TEST(a_limit_is_kept),
-        TEST(timing_is_counted),   TEST(goes_on_from_a_file),   TEST(a_faster_set_than_what_pays),
+        TEST(filling_ends),
+        TEST(an_effort_is_kept),
+        TEST(a_busy_machine),
+        TEST(a_search_that_ended),
+        TEST(what_costs_too_much),
+        TEST(no_effort_to_confirm),
+        TEST(what_is_made_can_be_confirmed),
+        TEST(time_ends),
+        TEST(time_ends_every_stage),
+        TEST(a_limit_is_kept),
+        TEST(timing_is_counted),
+        TEST(goes_on_from_a_file),
+        TEST(a_faster_set_than_what_pays),
         TEST(points_are_rounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
