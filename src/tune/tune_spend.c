@@ -78,8 +78,8 @@ bool oq_tune_times_alone(const oq_tune *t) {
     return t->choose->decoding.length == 0 && t->n_threads == 1 && t->deadline <= 0;
 }
 
-#define FLOAT_RUN   2    /* times what the runtime takes: a run that shows the inputs of layers */
-#define SLOW_MACS   2    /* the same of products that a general library computes */
+#define FLOAT_RUN   1.5  /* times what the runtime takes: a run that shows the inputs of layers */
+#define SLOW_MACS   1.5  /* the same of products that a general library computes */
 #define MAX_ROWS    8192 /* of a Hessian, about: more samples add no more */
 #define MAX_ROUNDED 8192 /* inputs of a layer: larger ones are not rounded */
 
