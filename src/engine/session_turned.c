@@ -81,10 +81,9 @@ static onq_code drop_unread(turning *t, oq_graph *g, onq_error *err) {
     OQ_TRY(oq_index_build(&ix, &scratch, g, NULL, err));
     for (size_t i = 0; i < g->node.n; i++) {
         const oq_node *n = g->node.v[i];
-        const oq_value *v =
-            oq_node_is_swap(n) ? oq_index_find(&ix, n->output.v[0]) : NULL;
-        drop[i] = v != NULL && oq_map_has(&t->turned, n->output.v[0]) && v->uses.n == 0 &&
-                  !v->is_output;
+        const oq_value *v = oq_node_is_swap(n) ? oq_index_find(&ix, n->output.v[0]) : NULL;
+        drop[i] =
+            v != NULL && oq_map_has(&t->turned, n->output.v[0]) && v->uses.n == 0 && !v->is_output;
     }
     oq_graph_remove_nodes(g, drop);
     return ONQ_OK;

@@ -161,8 +161,14 @@ onq_code oq_tune_try(oq_tune *t, const oq_recipe *r, const char *label, oq_candi
                      onq_error *err);
 /* Times candidates that were not yet, side by side. */
 onq_code oq_tune_time(oq_tune *t, onq_error *err);
-/* Closes the sessions that were kept to be timed. */
+/* Takes over the session of a candidate to time it, or closes it where it is not wanted or has no
+ * room; closes those that were kept. */
+void oq_tune_keep_ready(oq_tune *t, const oq_tune_ready *x, bool wanted);
 void oq_tune_close_ready(oq_tune *t);
+/* Times float alone: bare, over all samples, and as a candidate. */
+onq_code oq_tune_clock_float(oq_tune *t, onq_error *err);
+/* A line with its figure and its time. */
+void oq_tune_tell(const oq_tune *t, const oq_candidate *c);
 /* What is known of a candidate, for a search that goes on from this one. */
 onq_code oq_tune_remember(oq_tune *t, const oq_candidate *c, onq_error *err);
 /* Times these side by side, float with them, for so many seconds each. */

@@ -11,7 +11,7 @@
 /* Probabilities below this say nothing but "not this class": what quantization does to them
  * matters to nobody, and their logarithms would drown the rest. */
 #define MIN_PROBABILITY 0.002
-#define MASK_AT 0.5
+#define MASK_AT         0.5
 
 static bool is_real(const oq_datum *d) {
     const oq_dtype_info *info = oq_dtype_find((int64_t)d->dtype);

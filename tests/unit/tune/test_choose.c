@@ -461,9 +461,8 @@ static void clearly_faster(void **state) {
     static const struct {
         double ms, noise, prefill;
         bool faster;
-    } rows[] = {{9, 0, 0, true},    {9.7, 0, 0, false},   {9, 1.5, 0, false},
-                {9, 0, 100, true},  {9, 0, 103, true},    {9, 0, 105, false},
-                {9, 0, 50, true},   {9.7, 0, 50, false}};
+    } rows[] = {{9, 0, 0, true},   {9.7, 0, 0, false}, {9, 1.5, 0, false}, {9, 0, 100, true},
+                {9, 0, 103, true}, {9, 0, 105, false}, {9, 0, 50, true},   {9.7, 0, 50, false}};
     (void)state;
     for (size_t i = 0; i < OQ_COUNT(rows); i++) {
         const oq_candidate than = {.ms = 10, .prefill_ms = rows[i].prefill > 0 ? 100 : 0};
