@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
@@ -24,6 +25,17 @@ static volatile sig_atomic_t stop_signal;
 
 static void on_stop(int number) {
     stop_signal = number;
+}
+
+/* A library that is loaded, ONNX Runtime above all, gives up. Nothing of this program does. */
+static void on_abort(int number) {
+    static const char text[] =
+        "onq: error: ONNX Runtime, or a library that it loads, ended the program (its own message "
+        "is above, if it left one); nothing was written (--isolate runs it apart; commands that "
+        "verify their result have --no_verify)\n";
+    (void)number;
+    fputs(text, stderr);
+    _Exit(EXIT_FAILED);
 }
 
 static int on_progress(void *ctx, const char *what, uint64_t done, uint64_t total) {
@@ -211,6 +223,7 @@ int main(int argc, char **argv) {
     /* How the library starts this program for a job with --isolate. */
     if (argc == 2 && strcmp(argv[1], "--worker") == 0)
         return onq_worker_run(WORKER_FD, asked_to_stop);
+    signal(SIGABRT, on_abort);
     if (argc < 2) {
         help_all(stderr);
         return EXIT_USAGE;

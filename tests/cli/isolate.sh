@@ -65,6 +65,11 @@ fake() { # (a limit of its own: one that is not kept must not hang the test)
 only_line() { [ "$(wc -l <err)" = 1 ] && grep -q "$1" err || fail "$how: $(cat err)"; }
 fake abort
 only_line '^onq: error: the isolated process was ended by signal 6 (Aborted) while '
+# The same without --isolate: the program ends, but says why.
+status=0
+FAKE=abort "$ONQ" static -i "$model" --data random:1 -o result/q.onnx --onnxruntime ./fake.so >out 2>err || status=$?
+[ "$status" = 1 ] && [ ! -s out ] && [ ! -e result/q.onnx ] || fail "abort in the program: status $status: $(cat err)"
+only_line '^onq: error: ONNX Runtime, or a library that it loads, ended the program'
 fake crash
 grep -q 'was ended by signal 11\|ended with status' err || fail "crash: $(cat err)" # a sanitizer turns the signal into a status
 fake exit
