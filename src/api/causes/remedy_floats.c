@@ -90,18 +90,23 @@ static const oq_debug_act *worst_input(const oq_diagnosing *g) {
 
 uint32_t oq_remedy_say_inputs(const oq_diagnosing *g, const oq_try *t, oq_buf *out) {
     const oq_debug_act *worst = worst_input(g);
+    const oq_dtype_info *type = worst != NULL ? oq_dtype_find(worst->type) : NULL;
+    const unsigned bits = type != NULL ? type->bits : 8;
     (void)t;
+    if (worst == NULL || !(worst->verdict.own < COARSE)) {
+        oq_buf_addf(out, "%u bits are too few for what the first nodes make of the input", bits);
+        if (worst != NULL) {
+            oq_buf_adds(out, " ");
+            oq_remedy_name(out, worst->name);
+        }
+        oq_buf_adds(out, ".");
+        return oq_remedy_act_row(g, worst);
+    }
     oq_buf_adds(out, "The input ");
-    if (worst != NULL) {
-        oq_remedy_name(out, worst->name);
-        oq_buf_addf(out, " has values between %.5g and %.5g, which ", (double)worst->lo,
-                    (double)worst->hi);
-    }
-    oq_buf_adds(out, "8 bits cannot hold");
-    if (worst != NULL && worst->verdict.own < COARSE) {
-        oq_buf_adds(out, ": its SQNR is ");
-        oq_remedy_db(out, worst->verdict.own);
-    }
+    oq_remedy_name(out, worst->name);
+    oq_buf_addf(out, " has values between %.5g and %.5g, which %u bits cannot hold: its SQNR is ",
+                (double)worst->lo, (double)worst->hi, bits);
+    oq_remedy_db(out, worst->verdict.own);
     oq_buf_adds(out, ".");
     return oq_remedy_act_row(g, worst);
 }
