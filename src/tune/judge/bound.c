@@ -18,6 +18,7 @@
 #define OF_MODEL     0.5
 #define OF_MODEL_ANY 0.25 /* where errors are of rows with small margins alone */
 #define LOW_PART     20   /* of all rows: one in so many has one of the least margins */
+#define NORMAL_TAILS 3    /* mean fourth power over the squared mean square, of a normal spread */
 #define LOW_TIMES    2    /* as many as are spread, at least */
 
 double oq_student(size_t freedom) {
@@ -52,7 +53,7 @@ static double between_folds(const oq_loss *v, size_t n, double mean) {
 }
 
 oq_ratio oq_ratio_of(const oq_loss *v, size_t n) {
-    double lost = 0, of = 0, squares = 0;
+    double lost = 0, of = 0, squares = 0, fourth = 0;
     for (size_t i = 0; i < n; i++) {
         lost += v[i].lost;
         of += v[i].of;
@@ -67,17 +68,27 @@ oq_ratio oq_ratio_of(const oq_loss *v, size_t n) {
     for (size_t i = 0; i < n; i++) {
         const double apart = v[i].lost - r.value * v[i].of;
         squares += apart * apart;
+        fourth += apart * apart * apart * apart;
     }
+    r.alike = fourth > 0 ? (size_t)fmin((double)n, NORMAL_TAILS * squares * squares / fourth) : n;
     const double over_samples = sqrt(squares * (double)n / (double)(n - 1)) / of;
     r.error = fmax(over_samples, between_folds(v, n, r.value));
     assert(r.error >= 0 || isnan(r.error));
     return r;
 }
 
-double oq_ratio_bound(const oq_ratio *r) {
+static double bound(const oq_ratio *r, size_t n) {
     if (r->n < 2 || isnan(r->value))
         return INFINITY;
-    return fmax(r->value, 0) + oq_student(r->n - 1) * r->error;
+    return fmax(r->value, 0) + oq_student(n > 2 ? n - 1 : 1) * r->error;
+}
+
+double oq_ratio_bound(const oq_ratio *r) {
+    return bound(r, r->n);
+}
+
+double oq_ratio_bound_of_sums(const oq_ratio *r) {
+    return bound(r, r->alike);
 }
 
 /* ---- answers that change ---- */

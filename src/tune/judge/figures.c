@@ -81,7 +81,7 @@ static void end_outputs(ending *e) {
         } else if (x->raw.n > 0 && (x->raw.aa > 0 || x->raw.noise > 0)) {
             LOSSES(e, v->noise[k], v->signal[k]);
             oq_ratio r = ratio_of(e);
-            worse(db, decibels(x->raw.aa, x->raw.noise), as_decibels(oq_ratio_bound(&r)));
+            worse(db, decibels(x->raw.aa, x->raw.noise), as_decibels(oq_ratio_bound_of_sums(&r)));
             LOSSES(e, v->angle[k], 1);
             r = ratio_of(e);
             const double far = isfinite(r.error) ? oq_student(r.n - 1) * r.error : 2;

@@ -361,6 +361,23 @@ static void ratios(void **state) {
     assert_true(isinf(oq_ratio_bound(&lost)));
 }
 
+/* One sample of many has nearly all of what is lost: the others say little of the next such one. */
+static void sums_of_few(void **state) {
+    oq_loss v[40];
+    (void)state;
+    for (size_t i = 0; i < 40; i++)
+        v[i] = (oq_loss){1 + 0.1 * (double)(i % 4), 10, (unsigned)(i % 2)};
+    const oq_ratio even = oq_ratio_of(v, 40);
+    assert_int_equal(even.alike, 40);
+    assert_float_equal(oq_ratio_bound_of_sums(&even), oq_ratio_bound(&even), 1e-12);
+    v[7].lost = 60;
+    const oq_ratio one = oq_ratio_of(v, 40);
+    assert_int_equal(one.alike, 3);
+    const double far = oq_ratio_bound_of_sums(&one) - one.value;
+    assert_float_equal(far, (oq_student(2) * one.error), 1e-9);
+    assert_true(far > 1.7 * (oq_ratio_bound(&one) - one.value));
+}
+
 #define ROWS 24
 
 /* One row a sample. */
@@ -546,6 +563,7 @@ int main(void) {
         cmocka_unit_test(equal_ones_stay_together),
         cmocka_unit_test(student),
         cmocka_unit_test(ratios),
+        cmocka_unit_test(sums_of_few),
         cmocka_unit_test(margins_are_spread),
         cmocka_unit_test(promises_hold),
         cmocka_unit_test(errors_that_count),
