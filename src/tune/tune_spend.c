@@ -148,12 +148,23 @@ static double confirming(const oq_tune *t, const oq_recipe *r) {
     return oq_spending_answer(&t->spending, r, t->again->n) + scoring(t, t->again);
 }
 
+/* Most that reach the targets do so with the slack of their bounds, and are measured again. What
+ * rounds weights is made where its bound is to reach them without: to round them again for other
+ * folds would take what most searches have. */
+static bool needs_confirming(const oq_tune *t, const oq_recipe *r) {
+    return t->again != NULL && oq_recipe_calibrates(r) &&
+           oq_recipe_get(r, "learned_rounding") == NULL;
+}
+
+static bool has_doubts(const oq_tune *t, const oq_candidate *c) {
+    return t->again != NULL && oq_recipe_calibrates(&c->recipe) && c->report.samples == 0 &&
+           !oq_tune_is_safe(t, &c->score);
+}
+
 /* Making it with all samples; and if its bounds leave doubts, measuring it again. */
 static double answering(const oq_tune *t, const oq_candidate *c) {
     const double made = oq_spending_answer(&t->spending, &c->recipe, 1);
-    const bool doubts = t->again != NULL && oq_recipe_calibrates(&c->recipe) &&
-                        c->report.samples == 0 && !oq_tune_is_safe(t, &c->score);
-    return made + (doubts ? confirming(t, &c->recipe) : 0);
+    return made + (has_doubts(t, c) ? confirming(t, &c->recipe) : 0);
 }
 
 static bool may_be_taken(const oq_tune *t, const oq_candidate *c) {
@@ -165,9 +176,12 @@ static double clocking(const oq_tune *t) {
     return t->clock == NULL ? oq_tune_clock_seconds(t) : 0;
 }
 
-/* What cannot be paid any more is lost: nothing need be kept for it. */
+/* What cannot be paid any more is lost: nothing need be kept for it. Nor is anything kept for measuring
+ * rounded weights again, which takes what a safer point takes. */
 static bool is_lost(const oq_tune *t, const oq_candidate *c) {
-    return t->spending.limit > 0 && oq_tune_spent(t) + answering(t, c) > t->spending.limit;
+    const bool unsafe = has_doubts(t, c) && !needs_confirming(t, &c->recipe);
+    return t->spending.limit > 0 &&
+           (unsafe || oq_tune_spent(t) + answering(t, c) > t->spending.limit);
 }
 
 /* The answer runs once it is made. */
@@ -198,14 +212,6 @@ static bool fits(const oq_tune *t, double cost, double after) {
     const double share = t->share > 0 ? t->share : 1, spent = oq_tune_spent(t);
     return t->spending.limit <= 0 ||
            (spent + cost + after <= t->spending.limit && spent + cost <= share * t->spending.limit);
-}
-
-/* Most that reach the targets do so with the slack of their bounds, and are measured again. What
- * rounds weights is made where its bound is to reach them without: to round them again for other
- * folds would take what most searches have. */
-static bool needs_confirming(const oq_tune *t, const oq_recipe *r) {
-    return t->again != NULL && oq_recipe_calibrates(r) &&
-           oq_recipe_get(r, "learned_rounding") == NULL;
 }
 
 bool oq_tune_affords(const oq_tune *t, const oq_recipe *r) {

@@ -549,7 +549,8 @@ static onq_code find_point(stage *s, double allowed, bool *reached, onq_error *e
         oq_candidate *c = NULL;
         bool last = false;
         OQ_TRY(is_last_chance(s, &last, err));
-        const double aim = last && !s->rounds ? AIM * LAST : AIM;
+        /* Nothing is kept to measure a rounded point again: its own bound must do. */
+        const double aim = AIM * (s->rounds ? SAFER : last ? LAST : 1);
         size_t next = step_of(s, aim * allowed * factor);
         if (i >= GUESSES || next < low || next >= high)
             next = low + (high - low) / 2;

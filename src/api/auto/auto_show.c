@@ -374,9 +374,10 @@ static void promise_text(oq_buf *b, const oq_score *s, oq_metric m) {
     figure_text(b, m, isinf(v) && v < 0 ? NAN : v);
 }
 
-/* What is to be known of how a candidate was judged. */
-static const char *remark(const oq_candidate *c) {
-    return c->doubted                           ? " (measured again it falls short)"
+/* What is to be known of how a candidate was judged. Who misses the target has no other doubts. */
+static const char *remark(const oq_auto *a, const oq_candidate *c) {
+    return c->doubted && oq_targets_hold(&a->tune.targets, &c->score)
+               ? " (measured again it falls short, or that costs too much)"
            : c->partly && c->score.samples == 1 ? " (judged by its first sample alone)"
                                                 : "";
 }
@@ -405,7 +406,7 @@ static void row_text(const oq_auto *a, const oq_candidate *c, oq_buf *b) {
         speeds_text(a, c, b);
     else
         oq_buf_addf(b, "  %9.3f ms", c->ms);
-    oq_buf_addf(b, "  %9s  %s%s\n", oq_size_text(size, c->size), c->label, remark(c));
+    oq_buf_addf(b, "  %9s  %s%s\n", oq_size_text(size, c->size), c->label, remark(a, c));
 }
 
 static void target_text(const oq_auto *a, oq_buf *b) {
