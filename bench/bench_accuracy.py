@@ -68,7 +68,8 @@ def kl(flt, other):
 
 def same_samples(flt, other):
     """Samples all of whose rows have float's class."""
-    return 100 * np.mean([(t[0].argmax(-1) == o[0].argmax(-1)).all() for t, o in zip(flt, other)])
+    return 100 * np.mean([t[0].shape == o[0].shape and (t[0].argmax(-1) == o[0].argmax(-1)).all()
+                          for t, o in zip(flt, other)])
 
 
 def same_rows(flt, other):
@@ -91,6 +92,8 @@ def session(path):
 
 def sqnr(flt, other):
     """Over all samples, of the first output: the others of these models are states."""
+    if any(t[0].shape != o[0].shape for t, o in zip(flt, other)):
+        return -np.inf
     signal = sum(np.square(t[0], dtype=np.float64).sum() for t in flt)
     noise = sum(np.square(t[0].astype(np.float64) - o[0]).sum() for t, o in zip(flt, other))
     return 10 * np.log10(signal / noise) if noise else 199.0
