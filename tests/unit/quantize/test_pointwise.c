@@ -18,7 +18,7 @@ static void fill_as(bm *b, const char *attributes, oq_dtype zero_type) {
     static const uint16_t wide[1] = {10};
     bm_input(b, "x", OQ_FLOAT, "1,3,2,2");
     bm_f32(b, "s", "", one);
-    bm_raw(b, "z", zero_type, "", zero_type == OQ_UINT16 ? (const void *)wide : zero,
+    bm_raw(b, "z", (int)zero_type, "", zero_type == OQ_UINT16 ? (const void *)wide : zero,
            zero_type == OQ_UINT16 ? 2 : 1);
     bm_raw(b, "w", OQ_INT8, "2,3,1,1", w, 6);
     bm_f32(b, "sw", "2", scales);
