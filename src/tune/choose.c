@@ -10,16 +10,25 @@
 
 /* ---- targets ---- */
 
+static onq_code refuse_target(oq_str text, onq_error *err) {
+    char names[256] = "";
+    size_t n = 0;
+    for (int m = 0; m < OQ_METRICS; m++)
+        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s",
+                              m == 0               ? ""
+                              : m < OQ_METRICS - 1 ? ", "
+                                                   : " or ",
+                              oq_metric_of((oq_metric)m)->name);
+    assert(n < sizeof names);
+    return oq_fail(err, ONQ_E_OPTION, "--target: '%.*s' is not METRIC=VALUE with %s", OQ_STR(text),
+                   names);
+}
+
 onq_code oq_target_read(oq_str text, oq_target *out, onq_error *err) {
     const char *is = memchr(text.p, '=', text.n);
     const oq_str name = {text.p, is != NULL ? (size_t)(is - text.p) : 0};
     if (is == NULL || !oq_metric_find(name, &out->metric))
-        return oq_fail(
-            err, ONQ_E_OPTION,
-            "--target: '%.*s' is not METRIC=VALUE with agreement, sample_agreement, "
-            "text_agreement, sqnr, cosine, neighbours, iou, detections, kl, perplexity_rise, "
-            "accuracy_drop or metric",
-            OQ_STR(text));
+        return refuse_target(text, err);
     if (!oq_real_read(is + 1, &out->value))
         return oq_fail(err, ONQ_E_OPTION, "--target: '%s' is not a number", is + 1);
     const oq_metric_info *m = oq_metric_of(out->metric);
@@ -233,6 +242,8 @@ bool oq_is_no_slower(const oq_candidate *c, const oq_candidate *given) {
 
 /* Costs no more than `least` does, as far as one can say. */
 static bool is_as_cheap(const oq_candidate *c, const oq_candidate *least, oq_prefer prefer) {
+    if (prefer == OQ_PREFER_SPEED && c->exact && !least->exact)
+        return c->ms > 0 && (1 - OQ_SESSIONS_PART) * c->ms <= least->ms;
     return prefer == OQ_PREFER_SIZE ? (double)c->size <= (1 + OQ_NOISE_PART) * (double)least->size
                                     : oq_is_as_fast(c, least);
 }

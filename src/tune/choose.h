@@ -8,6 +8,9 @@
 
 /* The most of a time that its noise may count for. */
 #define OQ_NOISE_PART 0.02
+/* Of float's time: two sessions of one and the same model differ by as much, so integers that save
+ * less may save nothing where the model is opened next. */
+#define OQ_SESSIONS_PART 0.04
 /* Times float's for the text of a decoder, that a model may take which is faster with tokens. */
 #define OQ_MAX_PREFILL 1.25
 /* dB from which a float model with rewrites counts as the same as the one that was given. */
@@ -28,7 +31,6 @@ typedef enum oq_prefer { OQ_PREFER_SPEED, OQ_PREFER_SIZE, OQ_PREFER_ACCURACY } o
  * cannot have. */
 onq_code oq_target_read(oq_str text, oq_target *out, onq_error *err);
 
-/* One that was tried. */
 /* A unit that a candidate leaves float, and what it would be in integers. */
 typedef struct oq_float_unit {
     const char *node;
@@ -37,6 +39,7 @@ typedef struct oq_float_unit {
     bool guessed; /* sqnr is that of other units, by the work */
 } oq_float_unit;
 
+/* One that was tried. */
 typedef struct oq_candidate {
     const char *label;   /* a few words for a table */
     oq_recipe recipe;    /* command NULL: the float model as it was given */
@@ -81,7 +84,8 @@ uint64_t oq_samples_needed(const oq_targets *t, const oq_score *s);
 /* The one to take, or NULL when there is none at all; *reached says whether one in integers reaches
  * the targets. For speed the fastest of these and of the exact ones is taken; of those that are
  * equally fast, as far as the noise of their times lets one say, the most accurate, then the one
- * with the fewest options, then the one that was tried first. Where nothing in integers reaches the
+ * with the fewest options, then the one that was tried first. One in integers has to save more than
+ * OQ_SESSIONS_PART of the time of every exact one. Where nothing in integers reaches the
  * targets, the fastest exact one is taken. all->v[0] is float as it was given: nothing that is
  * slower is taken, except for size or accuracy if all in integers are. */
 oq_candidate *oq_choose(const oq_candidates *all, const oq_targets *t, oq_prefer prefer,

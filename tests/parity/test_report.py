@@ -19,6 +19,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from common import ROOT
 from quantcase import ONQ
 from test_debug import need, onq, quantize, samples_of
 
@@ -425,7 +426,7 @@ def test_auto_page_with_a_lower_target(digits, tmp_path):
     if found["target_reached"] and found["chosen"]["options"]["command"] in ("float", "preprocess"):  # why it stays float is true
         faster = [c for c in found["candidates"] if c["options"]["command"] in ("static", "dynamic") and c.get("latency_ms")
                   and c["latency_ms"] < 0.97 * found["chosen"]["latency_ms"]]
-        assert ("no quantized model that reaches the target is faster" if faster else "kept float") in done.stdout
+        assert ("no quantized model that reaches the target saves 4 % of the time" if faster else "kept float") in done.stdout
     look = 'seen.hidden = $("cheaper").hidden; seen.said = $("cheaper").textContent; seen.float = F.latency_ms;'
     seen = visit(page, look, tools="")
     assert seen["errors"] == [] and seen["hidden"] == ('"with_lower_target"' not in text) and (seen["said"] == "") == seen["hidden"]
@@ -435,6 +436,16 @@ def test_auto_page_with_a_lower_target(digits, tmp_path):
     assert seen["errors"] == [] and not seen["hidden"]
     assert seen["said"] == ("A lower target is much faster: op_set <pays> takes 0.50 of float's time, and agreement is at least 96 % "
                             "(--target agreement=96).")
+
+
+def test_auto_page_knows_every_metric():
+    """A metric without words of its own would stand on the page as its name, and its figure without a unit."""
+    said = subprocess.run([ONQ, "auto", "-i", "a", "-o", "b", "--target", "x=1"], capture_output=True, text=True, check=False).stderr
+    metrics = re.findall(r"\w+", re.search(r"METRIC=VALUE with (.*) or", said)[1])
+    page = (ROOT / "src" / "tune" / "auto_page.html").read_text()
+    assert len(metrics) > 10
+    for metric in metrics:
+        assert f"{metric}: v =>" in page, metric
 
 
 @pytest.mark.parametrize("size", ["1400,1000", "500,900"])
