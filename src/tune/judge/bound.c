@@ -54,11 +54,17 @@ static double between_folds(const oq_loss *v, size_t n, double mean) {
 
 oq_ratio oq_ratio_of(const oq_loss *v, size_t n) {
     double lost = 0, of = 0, squares = 0, fourth = 0;
+    double most = 0;
     for (size_t i = 0; i < n; i++) {
         lost += v[i].lost;
         of += v[i].of;
+        most = fmax(most, v[i].lost);
     }
-    oq_ratio r = {.value = of > 0 ? lost / of : NAN, .error = INFINITY, .n = n};
+    oq_ratio r = {.value = of > 0 ? lost / of : NAN,
+                  .error = INFINITY,
+                  .n = n,
+                  .of = n > 0 ? of / (double)n : 0,
+                  .most = most};
     if (n < 2 || !(of > 0))
         return r;
     if (!isfinite(lost)) {
@@ -77,18 +83,19 @@ oq_ratio oq_ratio_of(const oq_loss *v, size_t n) {
     return r;
 }
 
-static double bound(const oq_ratio *r, size_t n) {
-    if (r->n < 2 || isnan(r->value))
+static double bound(const oq_ratio *r, double value, size_t n) {
+    if (r->n < 2 || isnan(value))
         return INFINITY;
-    return fmax(r->value, 0) + oq_student(n > 2 ? n - 1 : 1) * r->error;
+    return fmax(value, 0) + oq_student(n > 2 ? n - 1 : 1) * r->error;
 }
 
 double oq_ratio_bound(const oq_ratio *r) {
-    return bound(r, r->n);
+    return bound(r, r->value, r->n);
 }
 
-double oq_ratio_bound_of_sums(const oq_ratio *r) {
-    return bound(r, r->alike);
+double oq_ratio_bound_of_sums(const oq_ratio *r, double undecided) {
+    const double n = (double)r->n, next = fmax(r->most, undecided) / r->of;
+    return bound(r, (n * r->value + next) / (n + 1), r->alike);
 }
 
 /* ---- answers that change ---- */

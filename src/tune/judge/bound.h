@@ -20,6 +20,8 @@ typedef struct oq_ratio {
     double value; /* sum of lost / sum of `of`; NaN when there is nothing */
     double error; /* its standard error; infinite of one sample */
     size_t n;     /* samples */
+    double of;    /* mean `of` of a sample */
+    double most;  /* the largest `lost` of one */
     size_t alike; /* as many that differ as usual would say as much: fewer than n where few have
                      most of the spread */
 } oq_ratio;
@@ -28,8 +30,9 @@ oq_ratio oq_ratio_of(const oq_loss *v, size_t n);
 /* Not more than this with 95 % certainty. Who loses less than nothing, as a candidate does by chance,
  * is promised no gain. */
 double oq_ratio_bound(const oq_ratio *r);
-/* The same of sums in which few samples may have most of what is lost. */
-double oq_ratio_bound_of_sums(const oq_ratio *r);
+/* The same of sums in which few samples may have most of what is lost, and the next one too: one more
+ * sample loses as much as the worst that was seen, or `undecided`, if that is more. */
+double oq_ratio_bound_of_sums(const oq_ratio *r, double undecided);
 /* The value of Student's t with so many degrees of freedom that 95 % lie below. */
 double oq_student(size_t freedom);
 

@@ -66,6 +66,21 @@ static void worse(oq_figure *f, double value, double bound) {
     f->bound = fmin(f->bound, bound);
 }
 
+/* Noise of one more row, if float hardly decided it: where most are decided, a Softmax or Sigmoid hides
+ * the noise of all of these, and a few others have nearly all that is seen. Two probabilities of one
+ * half change by a quarter of what the margin between them does. */
+static double undecided_noise(const oq_scoring *s, size_t output) {
+    const size_t n = s->margins.n;
+    const oq_link link = s->meaning->links[output];
+    double squares = 0;
+    if (output != s->meaning->classes || link == OQ_LINK_NONE || n == 0)
+        return 0;
+    for (size_t i = 0; i < n; i++)
+        squares += (double)s->errors.v[i] * (double)s->errors.v[i];
+    const double each = squares / (double)n / 16;
+    return link == OQ_LINK_SOFTMAX ? 2 * each : each;
+}
+
 static void end_outputs(ending *e) {
     oq_figure *db = &e->out->figures[OQ_METRIC_SQNR], *cosine = &e->out->figures[OQ_METRIC_COSINE];
     *db = (oq_figure){INFINITY, INFINITY, INFINITY};
@@ -81,7 +96,8 @@ static void end_outputs(ending *e) {
         } else if (x->raw.n > 0 && (x->raw.aa > 0 || x->raw.noise > 0)) {
             LOSSES(e, v->noise[k], v->signal[k]);
             oq_ratio r = ratio_of(e);
-            worse(db, decibels(x->raw.aa, x->raw.noise), as_decibels(oq_ratio_bound_of_sums(&r)));
+            worse(db, decibels(x->raw.aa, x->raw.noise),
+                  as_decibels(oq_ratio_bound_of_sums(&r, undecided_noise(e->s, k))));
             LOSSES(e, v->angle[k], 1);
             r = ratio_of(e);
             const double far = isfinite(r.error) ? oq_student(r.n - 1) * r.error : 2;

@@ -192,6 +192,35 @@ static void one_close_call(void **state) {
     assert_false(oq_targets_hold(&t, &clear));
 }
 
+/* Probabilities that float is sure of hide the noise: what a row with none of it would show is part
+ * of the bound of decibels. A row of scores hides nothing. */
+static void hidden_noise(void **state) {
+    static const oq_link links[] = {OQ_LINK_SOFTMAX};
+    const oq_meaning meaning = {.links = links, .n = 1};
+    const int64_t dims[] = {1, 2};
+    oq_scoring s;
+    oq_score out;
+    onq_error err = ONQ_ERROR_INIT;
+    bm b;
+    (void)state;
+    bm_begin(&b, NULL, 13);
+    assert_ok(oq_scoring_init(&s, b.a, &meaning, 1, &err), err);
+    for (size_t i = 0; i < 20; i++) {
+        const float far = 8, near = i % 2 == 0 ? 8.4F : 7.6F;
+        const float a[] = {1 / (1 + expf(-far)), 1 / (1 + expf(far))};
+        const float c[] = {1 / (1 + expf(-near)), 1 / (1 + expf(near))};
+        const oq_datum flt = floats(a, dims, 2), quantized = floats(c, dims, 2);
+        const oq_pair pair = {.number = i, .flt = &flt, .quantized = &quantized, .n_quantized = 1};
+        s.fold = (unsigned)(i / 10);
+        assert_ok(oq_scoring_add(&s, &pair, &err), err);
+    }
+    assert_ok(oq_scoring_end(&s, &out, &err), err);
+    /* Of margins that change by .4, a row of two halves changes by .1 in both: .02 of 21. */
+    assert_true(figure(&out, OQ_METRIC_SQNR) > 70);
+    assert_true(fabs(out.figures[OQ_METRIC_SQNR].bound - 10 * log10(21 / 0.02)) < 0.1);
+    bm_end(&b);
+}
+
 /* What is certain hangs on the number. */
 static void few_rows(void **state) {
     float margins[200], errors[200];
@@ -744,6 +773,7 @@ int main(void) {
         cmocka_unit_test(masks),
         cmocka_unit_test(curve),
         cmocka_unit_test(heavy_tails),
+        cmocka_unit_test(hidden_noise),
         cmocka_unit_test(few_rows),
         cmocka_unit_test(sequences),
         cmocka_unit_test(targets),
