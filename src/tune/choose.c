@@ -78,6 +78,8 @@ PART(predictions_of, v->text.rows)
 PART(floats_of, v->detected.flt)
 PART(boxes_of, v->detected.both)
 PART(apart_of, v->detected.apart)
+PART(mask_of, v->mask_any)
+PART(mask_apart_of, v->mask_apart)
 
 static bool noise_is_lost(double db, const oq_scoring *some, const oq_scoring *whole) {
     for (size_t k = 0; k < some->n_outputs; k++) {
@@ -113,9 +115,12 @@ static bool is_lost(const oq_target *x, const oq_scoring *some, const oq_scoring
         return sum_of(some, apart_of) >
                (1 - x->value / 100) *
                    (sum_of(some, boxes_of) + sum_of(whole, boxes_of) - 2 * sum_of(some, floats_of));
+    case OQ_METRIC_IOU: { /* pixels that only one of both has are in the union, too */
+        const double apart = sum_of(some, mask_apart_of);
+        return apart > (1 - x->value / 100) * (sum_of(whole, mask_of) + apart);
+    }
     case OQ_METRIC_COSINE:
     case OQ_METRIC_NEIGHBOURS:
-    case OQ_METRIC_IOU:
     case OQ_METRIC_PERPLEXITY_RISE:
     case OQ_METRIC_ACCURACY_DROP:
     case OQ_METRIC_METRIC:

@@ -51,13 +51,26 @@ static double allowed_by(const oq_tune *t, const oq_candidate *like, const oq_ta
     return margins->n > 0 && set->signal > 0 ? deviation * deviation / set->signal : INFINITY;
 }
 
-/* Where noise says nothing of the targets: the most that a candidate has which reaches them. */
+#define USUAL_NOISE 1e-3 /* where no candidate says anything */
+
+/* Where noise alone says nothing of the targets: the most that a candidate has which reaches them, or
+ * what is left of the noise of the one that lacks least, without what it lacks. */
 static double tolerated_noise(const oq_tune *t) {
-    double most = 1e-3;
-    for (size_t i = 0; i < t->all.n; i++)
-        if (t->all.v[i]->ok && oq_targets_hold(&t->targets, &t->all.v[i]->score))
-            most = fmax(most, pow(10, -t->all.v[i]->score.objective / 10));
-    return most;
+    double most = 0, nearest = INFINITY, guess = USUAL_NOISE;
+    for (size_t i = 0; i < t->all.n; i++) {
+        const oq_candidate *c = t->all.v[i];
+        const double noise = pow(10, -c->score.objective / 10);
+        if (!c->ok || c->exact || !isfinite(noise))
+            continue;
+        const double lack = oq_tune_lack(t, c);
+        if (oq_targets_hold(&t->targets, &c->score)) {
+            most = fmax(most, noise);
+        } else if (lack > 0 && lack < nearest) {
+            nearest = lack;
+            guess = noise * pow(10, -lack / 10);
+        }
+    }
+    return fmax(most, guess);
 }
 
 double oq_tune_allowed_noise(const oq_tune *t, const oq_candidate *like) {

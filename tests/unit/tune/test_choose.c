@@ -647,6 +647,35 @@ static void lost(void **state) {
     bm_end(&b);
 }
 
+/* Masks: what float's pixels and those that are apart leave for the union. */
+static void lost_masks(void **state) {
+    const float a[] = {1, 1, 1, 1, 0, 0}, far[] = {0, 1, 1, 1, 1, 0};
+    const int64_t dims[] = {1, 1, 6};
+    const oq_datum flt = floats(a, dims, 3), other = floats(far, dims, 3);
+    const oq_link links[] = {OQ_LINK_SIGMOID};
+    const oq_meaning meaning = {
+        .links = links, .n = 1, .classes = 1, .wanted = {[OQ_METRIC_IOU] = true}};
+    const oq_pair self = {.flt = &flt, .quantized = &flt, .n_quantized = 1},
+                  apart = {.flt = &flt, .quantized = &other, .n_quantized = 1};
+    oq_target target = {OQ_METRIC_IOU, 0};
+    const oq_targets t = {.v = &target, .n = 1};
+    onq_error err = ONQ_ERROR_INIT;
+    oq_scoring whole, s;
+    bm b;
+    (void)state;
+    bm_begin(&b, NULL, 13);
+    assert_ok(oq_scoring_init(&whole, b.a, &meaning, 1, &err), err);
+    for (int i = 0; i < 5; i++) /* 20 pixels */
+        assert_ok(oq_scoring_add(&whole, &self, &err), err);
+    assert_ok(oq_scoring_init(&s, b.a, &meaning, 1, &err), err);
+    assert_ok(oq_scoring_add(&s, &apart, &err), err); /* 2 apart, of 22 at most */
+    target.value = 90;
+    assert_false(oq_targets_are_lost(&t, &s, &whole));
+    target.value = 91;
+    assert_true(oq_targets_are_lost(&t, &s, &whole));
+    bm_end(&b);
+}
+
 /* Each embedding has a nearest other one, by the mean over its rows. */
 static void neighbours(void **state) {
     /* the first and the second are near each other, the third and the fourth too */
@@ -779,6 +808,7 @@ int main(void) {
         cmocka_unit_test(targets),
         cmocka_unit_test(commands),
         cmocka_unit_test(lost),
+        cmocka_unit_test(lost_masks),
         cmocka_unit_test(neighbours),
         cmocka_unit_test(missed),
         cmocka_unit_test(decoders),

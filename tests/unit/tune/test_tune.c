@@ -350,6 +350,34 @@ static void rival(void **state) {
     tune_rig_end(&r);
 }
 
+/* Masks say nothing of noise, so candidates do: one that lacks 6 dB has four times what is allowed, and
+ * what reaches the target is allowed however much the others lack. */
+static void noise_of_other_targets(void **state) {
+    tune_rig r;
+    tune_rig_begin(&r, *state, false);
+    tune_rig_want(&r, 400);
+    tune_rig_search(&r);
+    r.t.targets.v[0] = (oq_target){OQ_METRIC_IOU, 98};
+    for (size_t i = 0; i < r.t.all.n; i++)
+        if (!r.t.all.v[i]->exact)
+            r.t.all.v[i]->ok = false;
+    oq_candidate *c[] = {r.t.all.v[2], r.t.all.v[3]};
+    assert_true(oq_tune_allowed_noise(&r.t, c[0]) == 1e-3); /* nothing is known */
+    for (size_t i = 0; i < 2; i++) {
+        const double kept = i == 0 ? 96 : 92;
+        c[i]->ok = true;
+        c[i]->partly = false;
+        c[i]->score.samples = r.t.choose->all.n;
+        c[i]->score.objective = i == 0 ? 20 : 10;
+        c[i]->score.figures[OQ_METRIC_IOU] = (oq_figure){kept, kept, kept};
+    }
+    assert_true(fabs(oq_tune_allowed_noise(&r.t, c[1]) - 0.01 / 4) < 1e-6);
+    assert_true(oq_tune_is_near(&r.t, c[0], 6.1) && !oq_tune_is_near(&r.t, c[0], 5.9));
+    c[0]->score.figures[OQ_METRIC_IOU] = (oq_figure){99, 99, 99};
+    assert_true(fabs(oq_tune_allowed_noise(&r.t, c[1]) - 0.01) < 1e-6);
+    tune_rig_end(&r);
+}
+
 /* ---- what fails ---- */
 
 static void a_failure_keeps_its_reason(void **state) {
@@ -527,6 +555,7 @@ int main(void) {
         TEST(never_slower),
         TEST(the_same_again),
         TEST(rival),
+        TEST(noise_of_other_targets),
         TEST(a_failure_keeps_its_reason),
         TEST(cannot_be_prepared),
         TEST(what_ends_the_search),
