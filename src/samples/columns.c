@@ -3,10 +3,13 @@
  */
 #include "samples/columns.h"
 
+#include <math.h>
+
 #define MIN_LOOK 8 /* rows that say whether columns are classes */
 /* How much of the variance of coordinates or grades is between the means of columns: .92 to .98 in
  * landmarks of faces, eyes and hands, and .01 to .04 in logits of 10 and 1,000 classes. */
 #define FIXED_COLUMNS 0.8
+#define SUM_ERROR     1e-3 /* of probabilities in float16 */
 
 static bool has_columns(const oq_datum *d) {
     return d->kind == OQ_DATUM_TENSOR && d->rank >= 1 && oq_dtype_is_float(d->dtype) &&
@@ -27,8 +30,11 @@ onq_code oq_columns_begin(oq_columns *c, const oq_datum *d, oq_arena *a, onq_err
 bool oq_columns_add(oq_columns *c, const oq_datum *d) {
     if (c->sums == NULL || !has_columns(d) || d->dims[d->rank - 1] != (int64_t)c->n)
         return false;
+    double sum = 0;
     for (uint64_t i = 0; i < d->count; i++) {
         const double x = oq_datum_real(d, i);
+        sum = i % c->n == 0 ? x : sum + x;
+        c->other_sum |= (i + 1) % c->n == 0 && !(fabs(sum - 1) <= SUM_ERROR);
         c->sums[i % c->n] += x;
         c->squares += x * x;
         c->above |= x > 0;
@@ -57,6 +63,10 @@ oq_columns_kind oq_columns_kind_of(const oq_columns *c) {
     if (c->above != c->below)
         return OQ_COLUMNS_ONE_SIGN;
     return !c->sequence && share_of_means(c) > FIXED_COLUMNS ? OQ_COLUMNS_APART : OQ_COLUMNS_SCORES;
+}
+
+bool oq_columns_are_probabilities(const oq_columns *c) {
+    return c->sums != NULL && c->rows >= MIN_LOOK && !c->below && !c->other_sum;
 }
 
 bool oq_columns_are_numbers(const oq_columns *c) {

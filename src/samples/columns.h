@@ -16,6 +16,7 @@ typedef struct oq_columns {
     double squares;
     bool above, below; /* there is a number above zero, and one below */
     bool large;        /* and one above 1, which no probability is */
+    bool other_sum;    /* and a row whose sum is not 1 */
     bool sequence;     /* rows follow each other in a sample, and are often of the same class */
 } oq_columns;
 
@@ -34,3 +35,5 @@ oq_columns_kind oq_columns_kind_of(const oq_columns *c);
 /* True if they are no scores, whatever operator made them: probabilities, and logarithms of them,
  * have one sign too. */
 bool oq_columns_are_numbers(const oq_columns *c);
+/* True if each row, of which there are enough, holds parts of one, whatever operators made them. */
+bool oq_columns_are_probabilities(const oq_columns *c);

@@ -178,6 +178,26 @@ def test_a_softmax_that_is_written_out(tmp_path):
     assert j["target"] == {"agreement": 99} and "written out" in j["target_why"]
 
 
+def test_a_mean_of_softmax_results(tmp_path):
+    """Rows that add up to one are probabilities of classes, whatever made them: by default, and where classes are asked for."""
+    rng = np.random.default_rng(5)
+    classifier(tmp_path / "m.onnx", rng)
+    model = onnx.load(tmp_path / "m.onnx")
+    graph = model.graph
+    graph.node[-1].output[0] = "logits"
+    graph.node.extend([helper.make_node("Softmax", ["logits"], ["first"], name="one", axis=-1),
+                       helper.make_node("Mul", ["logits", "half"], ["cool"], name="cool"),
+                       helper.make_node("Softmax", ["cool"], ["second"], name="other", axis=-1),
+                       helper.make_node("Mean", ["first", "second"], ["y"], name="mean")])
+    graph.initializer.append(numpy_helper.from_array(np.array(0.5, np.float32), "half"))
+    onnx.save(model, tmp_path / "m.onnx")
+    np.savez(tmp_path / "x.npz", x=rng.standard_normal((12, 2, 3, 24, 24)).astype(np.float32))
+    j = auto(tmp_path, "--json", "--allow", "static")
+    assert j["target"] == {"agreement": 99} and "adds up to one" in j["target_why"]
+    j = auto(tmp_path, "--json", "--allow", "static", "--target", "agreement=90")
+    assert j["target"] == {"agreement": 90} and all(c["agreement"] is not None for c in j["candidates"] if not c.get("why_not"))
+
+
 def test_a_quantized_model_is_refused(world):
     folder, _ = world
     onq("static", "-i", folder / "m.onnx", "-o", folder / "int8.onnx", "--data", folder / "x.npz", status=0)

@@ -65,6 +65,7 @@ static onq_code look_at_outputs(oq_auto *a, onq_error *err) {
     /* Labels say that there are classes. */
     if (by_default && !oq_opt_is_set(a->job->opts, "labels"))
         OQ_TRY(oq_meaning_look(&a->meaning, outputs, set->steps.n, &a->job->arena, err));
+    OQ_TRY(oq_meaning_find_parts(&a->meaning, outputs, set->steps.n, &a->job->arena, err));
     oq_meaning_decide(&a->meaning, outputs, set->steps.n);
     return ONQ_OK;
 }

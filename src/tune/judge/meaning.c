@@ -272,6 +272,38 @@ static const char *numbers_in(const oq_columns *c) {
     }
 }
 
+/* False: not all samples have these columns. */
+static onq_code look_at(size_t output, const oq_datum *const *samples, size_t n_samples,
+                        oq_arena *a, oq_columns *c, bool *all, onq_error *err) {
+    OQ_TRY(oq_columns_begin(c, &samples[0][output], a, err));
+    *all = true;
+    for (size_t i = 0; i < n_samples && *all; i++)
+        *all = oq_columns_add(c, &samples[i][output]);
+    return ONQ_OK;
+}
+
+/* Along more axes than two, parts of one are mostly weights. */
+onq_code oq_meaning_find_parts(oq_meaning *m, const oq_datum *const *samples, size_t n_samples,
+                               oq_arena *a, onq_error *err) {
+    for (size_t k = 0; k < m->n && m->classes == m->n && n_samples > 0; k++) {
+        oq_columns c;
+        bool all = false;
+        if (oq_meaning_is_state(m, k) || samples[0][k].rank != 2)
+            continue;
+        OQ_TRY(look_at(k, samples, n_samples, a, &c, &all, err));
+        if (!all || !oq_columns_are_probabilities(&c))
+            continue;
+        oq_link *links = OQ_NEW_ARRAY(a, oq_link, m->n);
+        OQ_TRY_ALLOC(links != NULL, err);
+        memcpy(links, m->links, m->n * sizeof *links);
+        links[k] = OQ_LINK_SOFTMAX;
+        m->links = links;
+        m->classes = k;
+        m->why = "each row of the output adds up to one, as probabilities of classes do";
+    }
+    return ONQ_OK;
+}
+
 onq_code oq_meaning_look(oq_meaning *m, const oq_datum *const *samples, size_t n_samples,
                          oq_arena *a, onq_error *err) {
     const size_t at = m->classes;
@@ -279,10 +311,10 @@ onq_code oq_meaning_look(oq_meaning *m, const oq_datum *const *samples, size_t n
     oq_columns c;
     if (first == NULL || m->why != of_linear || m->language.is || first->rank < 2)
         return ONQ_OK;
-    OQ_TRY(oq_columns_begin(&c, first, a, err));
-    for (size_t i = 0; i < n_samples; i++)
-        if (!oq_columns_add(&c, &samples[i][at]))
-            return ONQ_OK;
+    bool all = false;
+    OQ_TRY(look_at(at, samples, n_samples, a, &c, &all, err));
+    if (!all)
+        return ONQ_OK;
     m->numbers = numbers_in(&c);
     if (m->numbers == NULL)
         return ONQ_OK;

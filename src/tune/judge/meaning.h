@@ -79,6 +79,11 @@ onq_code oq_meaning_find(oq_model *m, const oq_roles *roles, oq_arena *a, oq_mea
 onq_code oq_meaning_look(oq_meaning *m, const oq_datum *const *samples, size_t n_samples,
                          oq_arena *a, onq_error *err);
 
+/* Where no operator shows that an output holds classes, it holds them if it is a matrix of which each
+ * row adds up to one: a mean of several Softmax results, for example. */
+onq_code oq_meaning_find_parts(oq_meaning *m, const oq_datum *const *samples, size_t n_samples,
+                               oq_arena *a, onq_error *err);
+
 bool oq_meaning_is_state(const oq_meaning *m, size_t output);
 /* Looks at float's outputs of all samples: an output of one probability is a decision, and the rows
  * of it are the ones that count. Where the model has classes, boxes or any other output that is no

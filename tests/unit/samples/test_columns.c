@@ -20,6 +20,8 @@ static float value(char kind, size_t row, size_t column) {
         return (float)(0.5 + 0.4 * wave);
     case 'n': /* logarithms of them */
         return (float)(-2 + wave);
+    case 's': /* parts of one: of four columns two have what the others lack */
+        return (float)(0.25 + 0.2 * (column % 2 == 0 ? 1 : -1) * sin(1.7 * (double)row));
     case 'g': /* grades, from 1 to 5 */
         return (float)(3 + 1.5 * wave);
     default: /* coordinates: each column has its own place */
@@ -47,6 +49,17 @@ static void look(char kind, size_t rows, size_t rank, oq_columns *c, oq_arena *a
     }
 }
 
+/* Nor do a few rows say anything. */
+static void parts_of_one(void **state) {
+    oq_columns c;
+    (void)state;
+    OQ_SCRATCH(arena, oq_alloc_default());
+    look('s', ROWS - 1, 2, &c, &arena);
+    assert_false(oq_columns_are_probabilities(&c));
+    look('s', ROWS, 2, &c, &arena);
+    assert_true(oq_columns_are_probabilities(&c));
+}
+
 static void numbers_are_told_from_scores(void **state) {
     static const struct {
         char kind;
@@ -56,6 +69,7 @@ static void numbers_are_told_from_scores(void **state) {
     } cases[] = {
         {'l', ROWS, 2, OQ_COLUMNS_SCORES, false},
         {'p', ROWS, 2, OQ_COLUMNS_ONE_SIGN, false},
+        {'s', ROWS, 2, OQ_COLUMNS_ONE_SIGN, false},
         {'n', ROWS, 2, OQ_COLUMNS_ONE_SIGN, false},
         {'g', ROWS, 2, OQ_COLUMNS_ONE_SIGN, true},
         {'g', ROWS, 1, OQ_COLUMNS_ONE_SIGN, true},
@@ -71,6 +85,7 @@ static void numbers_are_told_from_scores(void **state) {
         look(cases[i].kind, cases[i].rows, cases[i].rank, &c, &arena);
         assert_int_equal(oq_columns_kind_of(&c), cases[i].linear);
         assert_int_equal(oq_columns_are_numbers(&c), cases[i].numbers);
+        assert_int_equal(oq_columns_are_probabilities(&c), cases[i].kind == 's');
     }
 }
 
@@ -108,6 +123,7 @@ static void other_outputs_are_left_alone(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(numbers_are_told_from_scores),
+        cmocka_unit_test(parts_of_one),
         cmocka_unit_test(other_outputs_are_left_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

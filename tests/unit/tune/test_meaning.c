@@ -136,6 +136,7 @@ static float linear_value(size_t kind, size_t sample, size_t column) {
     return kind == 0   ? wave
            : kind == 1 ? 40 * (float)column - 30 + wave
            : kind == 2 ? 3 + wave / 4
+           : kind == 4 ? (column + 1 == WIDE ? 1 - 15 / 36.0F : (float)(column + 1) / 36)
                        : (column == 0 ? 30.0F : -6.0F) + wave;
 }
 
@@ -156,6 +157,8 @@ static void numbers_are_no_classes(void **state) {
         {1, 7, 2, false, OQ_METRIC_AGREEMENT, 0, "as scores of classes do"},
         {3, LOOKED, 3, false, OQ_METRIC_SAMPLE_AGREEMENT, 0, "as scores of classes do"},
         {2, LOOKED, 3, false, OQ_METRIC_SQNR, 2, "one sign"},
+        {4, LOOKED, 2, false, OQ_METRIC_AGREEMENT, 0, "adds up to one"},
+        {4, LOOKED, 3, false, OQ_METRIC_SQNR, 2, "one sign"},
     };
     (void)state;
     for (size_t k = 0; k < OQ_COUNT(cases); k++) {
@@ -193,7 +196,10 @@ static void numbers_are_no_classes(void **state) {
             samples[i] = out[i];
         }
         assert_ok(oq_meaning_look(&m, samples, cases[k].n, b.a, &err), err);
+        assert_ok(oq_meaning_find_parts(&m, samples, cases[k].n, b.a, &err), err);
         assert_int_equal(m.classes, cases[k].classes);
+        if (cases[k].kind == 4 && cases[k].rank == 2)
+            assert_int_equal(m.links[0], OQ_LINK_SOFTMAX);
         const oq_default_target t = oq_meaning_target(&m, out[0], 2, 1);
         assert_int_equal(t.metric, cases[k].metric);
         assert_non_null(strstr(t.why, cases[k].why));
