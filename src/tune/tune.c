@@ -4,7 +4,7 @@
  */
 #include "tune/tune.h"
 
-#include "tune/units.h"
+#include "tune/units/units.h"
 
 #include <math.h>
 

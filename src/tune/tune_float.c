@@ -8,7 +8,7 @@
 #include "onnx/operators.h"
 #include "prepare/rewrite.h"
 #include "tune/tune.h"
-#include "tune/units.h"
+#include "tune/units/units.h"
 
 #include <math.h>
 

@@ -4,7 +4,7 @@
  * reach the targets there, it is not taken, and safer points of the curve are tried.
  */
 #include "tune/tune.h"
-#include "tune/units.h"
+#include "tune/units/units.h"
 
 #include <math.h>
 

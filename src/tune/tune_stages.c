@@ -2,7 +2,7 @@
  * tune_stages.c — the stages of the search: whole models, then what refines the best of them.
  */
 #include "tune/tune.h"
-#include "tune/units.h"
+#include "tune/units/units.h"
 
 #include <math.h>
 

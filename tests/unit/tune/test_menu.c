@@ -4,7 +4,7 @@
  */
 #include "build_model.h"
 #include "testing.h"
-#include "tune/menu.h"
+#include "tune/units/menu.h"
 #include "tune/tune.h"
 
 #include <jansson.h>

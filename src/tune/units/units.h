@@ -3,8 +3,8 @@
  */
 #pragma once
 
-#include "tune/menu.h"
 #include "tune/tune.h"
+#include "tune/units/menu.h"
 
 /* What units the prepared model has, and which of them integers may make faster. Names are views of
  * the model. */

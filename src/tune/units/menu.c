@@ -1,7 +1,7 @@
 /*
  * menu.c — see menu.h.
  */
-#include "tune/menu.h"
+#include "tune/units/menu.h"
 
 #include "base/err.h"
 #include "base/str.h"
