@@ -11,6 +11,7 @@
 #include "prepare/channels/channel_stats.h"
 #include "quantize/refine/learn.h"
 #include "quantize/refine/means.h"
+#include "samples/grade.h"
 #include "tune/tune.h"
 
 /* A model that is prepared for others to begin with. */
@@ -100,11 +101,28 @@ onq_code oq_auto_size(const oq_auto *a, const char *path, uint64_t *size, onq_er
 void oq_auto_forget(oq_auto *a);
 onq_code oq_auto_evaluate(void *ctx, const char *path, double *metric, onq_error *err);
 
-/* ---- auto_show.c: the answer ---- */
+/* ---- auto_show.c: what text and JSON have in common ---- */
 
-void oq_auto_text(const oq_auto *a);
-void oq_auto_json(const oq_auto *a, oq_jw *w);
+/* The metric of the first target, which the table shows beside dB. */
+oq_metric oq_auto_shown(const oq_auto *a);
+/* Of a language model. */
+oq_grade oq_auto_grade(const oq_score *s);
+/* Why it could not be made, without the name of a scratch file. */
+const char *oq_auto_reason(const oq_auto *a, const oq_candidate *c);
+/* The point of the curve that has the same units in integers as `c`, or NULL: it says why the
+ * others are float. */
+const oq_candidate *oq_auto_point(const oq_auto *a, const oq_candidate *c);
+/* Tokens a second of the text that is timed. */
+double oq_auto_prefill_speed(const oq_auto *a, const oq_candidate *c);
+/* It was allowed, and the time was over before. */
+bool oq_auto_had_no_turn(const oq_auto *a, oq_way way);
 /* The commands that make a candidate again, one a line. */
 void oq_auto_commands(const oq_auto *a, const oq_candidate *c, oq_buf *out);
 onq_code oq_auto_write_recipe(const oq_auto *a, const char *path, onq_error *err);
+
+/* ---- auto_text.c, auto_json.c: the answer ---- */
+
+void oq_auto_text(const oq_auto *a);
+void oq_auto_json(const oq_auto *a, oq_jw *w);
+/* As a page. */
 onq_code oq_auto_write_report(const oq_auto *a, const char *path, onq_error *err);
