@@ -235,7 +235,16 @@ onq_code oq_tune_decide(oq_tune *t, bool *yes, onq_error *err);
 /* The last of them was wrong: what it allowed was given up. */
 onq_code oq_tune_decide_no(oq_tune *t, onq_error *err);
 
-/* tune_stages.c: a candidate that computes in the same time with better numbers. *out is NULL where
+/* tune_refine.c: stages of the search. A Conv of one element as a MatMul; methods and corrections of
+ * whole models; corrections of what is chosen so far, and of what is faster and lacks little. */
+onq_code oq_tune_try_pointwise(oq_tune *t, onq_error *err);
+onq_code oq_tune_try_methods(oq_tune *t, onq_error *err);
+onq_code oq_tune_correct_points(oq_tune *t, onq_error *err);
+/* It was made by `static`. */
+bool oq_tune_is_static(const oq_candidate *c);
+/* The option by which such a Conv becomes a MatMul. */
+#define OQ_TUNE_POINTWISE "pointwise_matmul"
+/* tune_refine.c: a candidate that computes in the same time with better numbers. *out is NULL where
  * it has them already, or cannot be made. */
 onq_code oq_tune_refine(oq_tune *t, const oq_candidate *from, oq_refinement how, oq_candidate **out,
                         onq_error *err);
@@ -252,7 +261,8 @@ bool oq_tune_is_safe(const oq_tune *t, const oq_score *s);
 /* True if a candidate reaches the targets that is as fast as this one, which no other will be faster
  * than, or slower by no more than is worth a search. */
 bool oq_tune_is_done(const oq_tune *t, const oq_candidate *fastest);
-/* A preparation that is slower in float is the one to go on with where its fastest set is clearly
+
+/* tune_stages.c: a preparation that is slower in float is the one to go on with where its fastest set is clearly
  * faster, or more accurate by 2 dB or more and slower by less than a twentieth for each of them.
  * NULL: there is no such set. */
 bool oq_tune_is_better_base(const oq_candidate *now, const oq_candidate *other);
