@@ -10,25 +10,27 @@
 
 #define MAX_LEFT_OUT 4 /* named in a line; --json has all */
 
-static void figure_text(oq_buf *b, oq_metric m, double v) {
+#define COLUMN 10 /* of a figure in the table; 0 in a sentence */
+
+static void figure_text(oq_buf *b, oq_metric m, double v, int width) {
     if (isnan(v))
-        oq_buf_addf(b, "%10s", "-");
+        oq_buf_addf(b, "%*s", width, "-");
     else if (m == OQ_METRIC_SQNR && isinf(v))
-        oq_buf_addf(b, "%10s", v > 0 ? "exact" : "wrong");
+        oq_buf_addf(b, "%*s", width, v > 0 ? "exact" : "wrong");
     else if (isinf(v))
-        oq_buf_addf(b, "%10s", "-");
+        oq_buf_addf(b, "%*s", width, "-");
     else if (m == OQ_METRIC_SQNR)
-        oq_buf_addf(b, "%7.1f dB", v);
+        oq_buf_addf(b, "%*.1f dB", width > 3 ? width - 3 : 0, v);
     else if (oq_metric_of(m)->percent || m == OQ_METRIC_PERPLEXITY_RISE)
-        oq_buf_addf(b, "%8.2f %%", v);
+        oq_buf_addf(b, "%*.2f %%", width > 2 ? width - 2 : 0, v);
     else
-        oq_buf_addf(b, "%10.3g", v);
+        oq_buf_addf(b, "%*.3g", width, v);
 }
 
 /* Of one sample nothing is certain. */
-static void promise_text(oq_buf *b, const oq_score *s, oq_metric m) {
+static void promise_text(oq_buf *b, const oq_score *s, oq_metric m, int width) {
     const double v = oq_score_promise(s, m);
-    figure_text(b, m, isinf(v) && v < 0 ? NAN : v);
+    figure_text(b, m, isinf(v) && v < 0 ? NAN : v, width);
 }
 
 /* What is to be known of how a candidate was judged. Who misses the target has no other doubts. */
@@ -52,13 +54,13 @@ static void row_text(const oq_auto *a, const oq_candidate *c, oq_buf *b) {
     const oq_metric m = oq_auto_shown(a);
     char size[32];
     oq_buf_addf(b, "%c ", c == a->chosen ? '*' : c->reached && !c->exact ? '+' : ' ');
-    figure_text(b, m, oq_score_of(&c->score, m));
+    figure_text(b, m, oq_score_of(&c->score, m), COLUMN);
     if (c->exact)
         oq_buf_addf(b, "%10s", "");
     else
-        promise_text(b, &c->score, m);
+        promise_text(b, &c->score, m, COLUMN);
     if (m != OQ_METRIC_SQNR)
-        figure_text(b, OQ_METRIC_SQNR, oq_score_of(&c->score, OQ_METRIC_SQNR));
+        figure_text(b, OQ_METRIC_SQNR, oq_score_of(&c->score, OQ_METRIC_SQNR), COLUMN);
     if (a->choose.decoding.length > 0)
         speeds_text(a, c, b);
     else
@@ -127,10 +129,10 @@ static void sure_text(const oq_auto *a, oq_buf *b) {
                 a->eval_data ? "of --eval_data" : "that did not calibrate");
     for (size_t i = 0; i < a->tune.targets.n; i++) {
         const oq_metric m = a->tune.targets.v[i].metric;
-        oq_buf_addf(b, "%s%s", i > 0 ? "; " : "", oq_metric_of(m)->name);
-        figure_text(b, m, oq_score_of(s, m));
+        oq_buf_addf(b, "%s%s ", i > 0 ? "; " : "", oq_metric_of(m)->name);
+        figure_text(b, m, oq_score_of(s, m), 0);
         oq_buf_addf(b, ", of others %s ", oq_metric_of(m)->less ? "at most" : "at least");
-        promise_text(b, s, m);
+        promise_text(b, s, m, 0);
         oq_buf_adds(b, " (95 % certain)");
     }
     if (!isnan(oq_score_of(s, OQ_METRIC_KL)))
@@ -215,8 +217,8 @@ static void verdict_text(const oq_auto *a, oq_buf *b) {
     if (!c->exact)
         sure_text(a, b);
     if (a->nearest != NULL && a->nearest != c && !a->reached) {
-        oq_buf_addf(b, "nearest: %s,", a->nearest->label);
-        figure_text(b, oq_auto_shown(a), oq_score_of(&a->nearest->score, oq_auto_shown(a)));
+        oq_buf_addf(b, "nearest: %s, ", a->nearest->label);
+        figure_text(b, oq_auto_shown(a), oq_score_of(&a->nearest->score, oq_auto_shown(a)), 0);
         oq_buf_addf(b, ", %.2f of float (--best_effort writes it)\n",
                     a->nearest->ms / a->tune.flt->ms);
     }
