@@ -198,6 +198,38 @@ def test_a_mean_of_softmax_results(tmp_path):
     assert j["target"] == {"agreement": 90} and all(c["agreement"] is not None for c in j["candidates"] if not c.get("why_not"))
 
 
+def masks(path, rng, shift):
+    """A map of one probability for each pixel; `shift` says how many are above one half."""
+    w1 = rng.standard_normal((8, 3, 3, 3)).astype(np.float32) / 4
+    w2 = rng.standard_normal((1, 8, 1, 1)).astype(np.float32)
+    b = np.array([shift], np.float32)
+    nodes = [helper.make_node("Conv", ["x", "w1"], ["c"], name="conv1", pads=[1] * 4),
+             helper.make_node("Relu", ["c"], ["r"], name="relu"),
+             helper.make_node("Conv", ["r", "w2", "b"], ["logits"], name="conv2"),
+             helper.make_node("Sigmoid", ["logits"], ["y"], name="map")]
+    init = [numpy_helper.from_array(v, k) for k, v in {"w1": w1, "w2": w2, "b": b}.items()]
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 24, 24])],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 1, 24, 24])], init)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), str(path))
+
+
+def test_masks(tmp_path):
+    """iou is that of the pixels above one half, over all samples; what is no mask has none."""
+    rng = np.random.default_rng(8)
+    x = rng.standard_normal((24, 1, 3, 24, 24)).astype(np.float32)
+    np.savez(tmp_path / "x.npz", x=x)
+    masks(tmp_path / "m.onnx", rng, 0)
+    j = auto(tmp_path, "--json", "--target", "iou=90", "--prefer", "size", "--eval_data", tmp_path / "x.npz")
+    assert j["target_reached"] and j["chosen"]["options"]["command"] != "float"
+    a, b = (outputs(tmp_path / f, x)[0] > 0.5 for f in ("m.onnx", "q.onnx"))
+    assert j["chosen"]["figure"]["iou"] == pytest.approx(100 * (a & b).sum() / (a | b).sum(), abs=0.02)
+    assert j["chosen"]["bound"]["iou"] <= j["chosen"]["figure"]["iou"]
+    masks(tmp_path / "m.onnx", rng, -99)
+    assert "no number of the first output is above 0.5" in auto(tmp_path, "--target", "iou=90", status=1).stderr
+    classifier(tmp_path / "m.onnx", rng)
+    assert "does not hold probabilities" in auto(tmp_path, "--target", "iou=90", status=1).stderr
+
+
 def test_a_quantized_model_is_refused(world):
     folder, _ = world
     onq("static", "-i", folder / "m.onnx", "-o", folder / "int8.onnx", "--data", folder / "x.npz", status=0)

@@ -4,6 +4,29 @@
  */
 #include "api/auto/auto_job.h"
 
+#include <math.h>
+
+/* Probabilities from 0 to 1, of which some are above one half. */
+static onq_code check_masks(const oq_auto *a, onq_error *err) {
+    double least = INFINITY, most = -INFINITY;
+    for (size_t i = 0; i < a->choose.steps.n; i++) {
+        const oq_datum *d = a->choose.n_outputs > 0 ? &a->choose.steps.v[i].outputs[0] : NULL;
+        const oq_dtype_info *info = d != NULL ? oq_dtype_find((int64_t)d->dtype) : NULL;
+        for (uint64_t k = 0; info != NULL && info->cls == OQ_CLASS_REAL && k < d->count; k++) {
+            least = fmin(least, oq_datum_real(d, k));
+            most = fmax(most, oq_datum_real(d, k));
+        }
+    }
+    if (!(least >= 0 && most <= 1))
+        return oq_fail(err, ONQ_E_INVALID,
+                       "--target iou: the first output does not hold probabilities from 0 to 1, "
+                       "so it is no mask (--target sqnr=DB)");
+    return most > OQ_DECIDED_AT ? ONQ_OK
+                                : oq_fail(err, ONQ_E_INVALID,
+                                          "--target iou: no number of the first output is above "
+                                          "0.5 in these samples (--target sqnr=DB)");
+}
+
 /* A target over classes where no output is known to have them: those of the first output. */
 static onq_code check_classes(oq_auto *a, oq_metric metric, onq_error *err) {
     oq_meaning *m = &a->meaning;
@@ -23,6 +46,8 @@ static onq_code check_classes(oq_auto *a, oq_metric metric, onq_error *err) {
             err, ONQ_E_INVALID,
             "--target text_agreement: no output is known to hold the rows of a text with "
             "blanks between characters (--target sample_agreement=PERCENT)");
+    if (metric == OQ_METRIC_IOU)
+        return check_masks(a, err);
     const bool needs = metric == OQ_METRIC_AGREEMENT || metric == OQ_METRIC_SAMPLE_AGREEMENT ||
                        metric == OQ_METRIC_KL || metric == OQ_METRIC_PERPLEXITY_RISE;
     if (!needs)
