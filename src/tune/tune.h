@@ -254,7 +254,7 @@ bool oq_tune_may_gain(const oq_tune *t, const oq_candidate *c, oq_refinement how
 double oq_tune_lack(const oq_tune *t, const oq_candidate *c);
 /* True if it lacks no more than this to reach the targets, as far as noise says. */
 bool oq_tune_is_near(const oq_tune *t, const oq_candidate *c, double db);
-/* The bounds reach the targets themselves, without any slack. */
+/* The bounds reach the targets themselves, but for a tenth of the slack. */
 bool oq_tune_is_safe(const oq_tune *t, const oq_score *s);
 /* Of float's time: what a search for something faster must be able to gain. */
 #define OQ_WORTH_TIME 0.02

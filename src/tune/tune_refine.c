@@ -18,6 +18,7 @@
 #define LOST_DB      3   /* by a method: it is of no use here, and nor is another of its kind */
 #define LITTLE_DB    0.3 /* that a refinement gained: it is not tried again */
 #define LUCKY_DB     1   /* that it may gain elsewhere beyond that */
+#define SAFE_PART    0.1 /* of the slack of a bound: to measure again would tell no more apart */
 
 bool oq_tune_is_static(const oq_candidate *c) {
     return c->ok && c->recipe.command != NULL && strcmp(c->recipe.command, "static") == 0;
@@ -296,8 +297,9 @@ onq_code oq_tune_try_methods(oq_tune *t, onq_error *err) {
 bool oq_tune_is_safe(const oq_tune *t, const oq_score *s) {
     for (size_t i = 0; i < t->targets.n; i++) {
         const oq_target *x = &t->targets.v[i];
-        const double bound = s->figures[x->metric].bound;
-        if (oq_metric_of(x->metric)->less ? !(bound <= x->value) : !(bound >= x->value))
+        const oq_metric_info *m = oq_metric_of(x->metric);
+        const double bound = s->figures[x->metric].bound, little = SAFE_PART * m->slack;
+        if (m->less ? !(bound <= x->value + little) : !(bound >= x->value - little))
             return false;
     }
     return true;

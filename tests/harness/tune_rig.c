@@ -257,7 +257,7 @@ double tune_rig_db(const oq_candidate *c) {
 void tune_rig_want_more(tune_rig *r, const oq_candidate *c) {
     const oq_figure *f = &c->score.figures[OQ_METRIC_SQNR];
     assert_true(f->bound < f->value);
-    r->t.targets.v[0].value = f->bound + fmin((f->value - f->bound) / 2, 0.1);
+    r->t.targets.v[0].value = f->bound + fmin((f->value - f->bound) / 2, 0.3);
     assert_true(oq_targets_hold(&r->t.targets, &c->score));
     assert_false(oq_tune_is_safe(&r->t, &c->score));
 }
