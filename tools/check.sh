@@ -27,7 +27,10 @@ step_clang() {
 step_tidy() {
     need clang-tidy clang-tidy || return
     tools/build.sh clang -DONQ_TESTS=ON || return 1
-    tools/list-files.sh 'src/*.c' 'cli/*.c' | xargs -r -n 1 -P "$JOBS" clang-tidy --quiet -p build/clang \
+    # What that build compiles: CMakeLists.txt knows which files are of other systems, whose headers are not here.
+    tools/list-files.sh 'src/*.c' 'cli/*.c' | while read -r file; do
+        ! grep -qF "/$file\"" build/clang/compile_commands.json || echo "$file"
+    done | xargs -n 1 -P "$JOBS" clang-tidy --quiet -p build/clang \
         --extra-arg=-UNDEBUG --extra-arg=-DOQ_ANALYZER --extra-arg=-Wno-unused-value
 }
 
