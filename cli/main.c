@@ -28,15 +28,10 @@ static void on_stop(int number) {
 }
 
 /* A library that is loaded, ONNX Runtime above all, gives up. Nothing of this program does. */
-static void on_abort(int number) {
-    static const char text[] =
-        "onq: error: ONNX Runtime, or a library that it loads, ended the program (its own message "
-        "is above, if it left one); nothing was written (--isolate runs it apart; commands that "
-        "verify their result have --no_verify)\n";
-    (void)number;
-    fputs(text, stderr);
-    _Exit(EXIT_FAILED);
-}
+static const char aborted[] =
+    "onq: error: ONNX Runtime, or a library that it loads, ended the program (its own message is "
+    "above, if it left one); nothing was written (--isolate runs it apart; commands that verify "
+    "their result have --no_verify)\n";
 
 static int on_progress(void *ctx, const char *what, uint64_t done, uint64_t total) {
     screen_progress(ctx, what, done, total);
@@ -223,7 +218,7 @@ int main(int argc, char **argv) {
     /* How the library starts this program for a job with --isolate. */
     if (argc == 2 && strcmp(argv[1], "--worker") == 0)
         return onq_worker_run(WORKER_FD, asked_to_stop);
-    signal(SIGABRT, on_abort);
+    oq_program_catch_abort(aborted, EXIT_FAILED);
     if (argc < 2) {
         help_all(stderr);
         return EXIT_USAGE;

@@ -19,6 +19,9 @@ void oq_program_set_variable(const char *name, const char *value);
  * asked twice, it ends at once. A reader that goes away, and a limit on the size of files, are
  * failed writes and not death in the middle of a job. */
 void oq_program_catch(void (*stop)(int number));
+/* When a library calls abort, the process ends with this status and leaves the text, which must
+ * stay, on standard error. */
+void oq_program_catch_abort(const char *text, int status);
 /* Ends the process as that signal does, so that the shell sees it. */
 void oq_program_end_by(int number);
 /* Whether a write to standard output that failed with this errno has lost its reader. */

@@ -4,6 +4,8 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -45,12 +47,30 @@ static void flood(void) {
     _exit(1);
 }
 
+static void *keep_stderr(void *kept) {
+    flockfile(stderr);
+    sem_post(kept);
+    for (;;)
+        pause();
+}
+
+/* Calls abort while another thread is in the middle of a message. */
+static void hold(void) {
+    static sem_t kept;
+    pthread_t thread;
+    if (sem_init(&kept, 0, 0) == 0 && pthread_create(&thread, NULL, keep_stderr, &kept) == 0)
+        sem_wait(&kept);
+    abort();
+}
+
 const void *OrtGetApiBase(void) {
     const char *how = getenv("FAKE");
     if (how == NULL)
         return NULL;
     if (strcmp(how, "abort") == 0)
         abort();
+    if (strcmp(how, "hold") == 0)
+        hold();
     if (strcmp(how, "crash") == 0)
         raise(SIGSEGV);
     if (strcmp(how, "exit") == 0)

@@ -6,10 +6,14 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 static void (*told)(int number);
+static const char *last_words;
+static size_t n_last_words;
+static int last_status;
 
 void oq_program_begin(int *argc, char ***argv) {
     (void)argc;
@@ -39,6 +43,24 @@ void oq_program_catch(void (*stop)(int number)) {
     }
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
+}
+
+/* Not by the stream: another thread may hold it, and never let go. */
+static void on_abort(int number) {
+    ssize_t n;
+    (void)number;
+    while (n_last_words > 0 && (n = write(STDERR_FILENO, last_words, n_last_words)) > 0) {
+        last_words += n;
+        n_last_words -= (size_t)n;
+    }
+    _exit(last_status);
+}
+
+void oq_program_catch_abort(const char *text, int status) {
+    last_words = text;
+    n_last_words = strlen(text);
+    last_status = status;
+    signal(SIGABRT, on_abort);
 }
 
 void oq_program_end_by(int number) {

@@ -17,6 +17,8 @@
 static void (*told)(int number);
 static volatile LONG asked;
 static UINT code_page;
+static const char *last_words;
+static int last_status;
 
 static void restore_code_page(void) {
     SetConsoleOutputCP(code_page);
@@ -95,6 +97,19 @@ static BOOL WINAPI on_control(DWORD what) {
 void oq_program_catch(void (*stop)(int number)) {
     told = stop;
     SetConsoleCtrlHandler(on_control, TRUE);
+}
+
+/* Not by the stream, whose buffer would be lost. */
+static void on_abort(int number) {
+    (void)number;
+    (void)_write(2, last_words, (unsigned)strlen(last_words));
+    _Exit(last_status);
+}
+
+void oq_program_catch_abort(const char *text, int status) {
+    last_words = text;
+    last_status = status;
+    signal(SIGABRT, on_abort);
 }
 
 /* What a shell of another system would see. */
