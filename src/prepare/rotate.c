@@ -93,6 +93,8 @@ static onq_code turn(finder *f, const oq_node *by, oq_tensor *t, const float *ga
 
 static onq_code add(finder *f, const oq_node *by, oq_str name, const float *gain, onq_error *err) {
     const uint32_t at = oq_map_find(&f->map, name);
+    if (name.n == 0)
+        return refuse(f, by, "has an input or output without a name beside them", err);
     if (at != OQ_MAP_NONE && f->all.v[at].gain == gain)
         return ONQ_OK;
     if (at != OQ_MAP_NONE)
@@ -155,6 +157,7 @@ static bool is_row_factor(finder *f, oq_str name) {
 
 static onq_code made_by(finder *f, const hidden *h, const oq_value *v, onq_error *err) {
     const oq_node *n = oq_value_node(&f->ix, v);
+    assert(v != NULL); /* a node has the name */
     if (v->is_input || v->is_output)
         return oq_fail(err, ONQ_E_INVALID,
                        "the hidden states cannot be rotated: '%.*s' is an input or output of the "
@@ -259,7 +262,8 @@ static onq_code read_by_mul(finder *f, oq_node *n, size_t slot, onq_error *err) 
     const float *gain = NULL;
     if (is_scalar(f, other) || is_row_factor(f, other))
         return add(f, n, n->output.v[0], NULL, err);
-    if (!is_gain(f, other) || oq_index_find(&f->ix, n->output.v[0])->is_output)
+    const oq_value *made = oq_index_find(&f->ix, n->output.v[0]);
+    if (!is_gain(f, other) || made == NULL || made->is_output)
         return refuse(f, n, "multiplies them with what is neither a gain nor one number a row",
                       err);
     OQ_TRY(read_gain(f, other, &gain, err));

@@ -100,14 +100,17 @@ static onq_code drop_casts(void *ctx, oq_graph *g, onq_error *err) {
     OQ_TRY(oq_index_build(&ix, &w->scratch, g, NULL, err));
     for (size_t i = 0; i < g->node.n; i++) {
         const oq_node *n = g->node.v[i];
-        if (!oq_node_is(n, "Cast") || n->input.n != 1 || n->output.n != 1 ||
-            oq_index_find(&ix, n->output.v[0])->is_output)
+        if (!oq_node_is(n, "Cast") || n->input.n != 1 || n->output.n != 1)
+            continue;
+        const oq_value *made = oq_index_find(&ix, n->output.v[0]);
+        if (made == NULL || made->is_output) /* NULL: the output has no name */
             continue;
         const int64_t from = oq_shapes_elem_type(w->shapes, g, n->input.v[0]);
         const int64_t type = oq_attr_int(n, "to", 0);
         if ((!goes(w, from) && from != OQ_FLOAT) || (!goes(w, type) && type != OQ_FLOAT))
             continue;
         const uint32_t before = oq_map_find(&map, n->input.v[0]);
+        assert(before == OQ_MAP_NONE || before < to.n);
         const oq_str source = before != OQ_MAP_NONE ? to.v[before] : n->input.v[0];
         OQ_TRY_ALLOC(OQ_PUSH(&w->scratch, &to, source) &&
                          oq_map_put(&map, n->output.v[0], (uint32_t)to.n - 1),

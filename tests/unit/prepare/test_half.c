@@ -140,6 +140,24 @@ static void out_of_memory(void **state) {
 }
 
 /* Before opset 6 the type of a Cast was a text. */
+/* A Cast whose output has no name makes nothing that could be kept. */
+static void cast_to_nothing(void **state) {
+    (void)state;
+    bm b;
+    oq_single_report r;
+    onq_error err = ONQ_ERROR_INIT;
+    bm_begin(&b, NULL, 17);
+    bm_input(&b, "x", OQ_FLOAT16, "2");
+    bm_node(&b, "Cast", "lost", "x", "_", "to=1");
+    bm_node(&b, "Relu", "relu", "x", "y", "");
+    bm_output(&b, "y", OQ_FLOAT16, "2");
+    assert_ok(oq_model_check(b.m, &err), err);
+    assert_ok(oq_single_make(b.m, true, &r, &err), err);
+    assert_ok(oq_model_check(b.m, &err), err);
+    assert_int_equal(r.n_casts, 0);
+    bm_end(&b);
+}
+
 static void too_old(void **state) {
     (void)state;
     for (int64_t opset = 5; opset <= 6; opset++) {
@@ -160,6 +178,7 @@ static void too_old(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(turned), cmocka_unit_test(single),
-                                       cmocka_unit_test(too_old), cmocka_unit_test(out_of_memory)};
+                                       cmocka_unit_test(cast_to_nothing), cmocka_unit_test(too_old),
+                                       cmocka_unit_test(out_of_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -133,6 +133,27 @@ static void refused(void **state) {
     }
 }
 
+static void makes_nothing(void **state) {
+    static const struct {
+        const char *op, *in, *why;
+    } cases[] = {
+        {"Mul", "h1 g1", "multiplies them with"},
+        {"Mul", "h1 two", "has an input or output without a name"},
+        {"Add", "h1 h2", "has an input or output without a name"},
+    };
+    (void)state;
+    for (size_t i = 0; i < OQ_COUNT(cases); i++) {
+        bm b;
+        oq_rotated done;
+        onq_error err = ONQ_ERROR_INIT;
+        bm_begin(&b, NULL, 13);
+        fill(&b);
+        bm_node(&b, cases[i].op, "more", cases[i].in, "_", "");
+        assert_fails(oq_rotate(b.m, &done, &err), ONQ_E_INVALID, err, cases[i].why);
+        bm_end(&b);
+    }
+}
+
 static void no_decoder(void **state) {
     bm b;
     oq_rotated done;
@@ -160,7 +181,8 @@ static void out_of_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(computes_the_same),
-                                       cmocka_unit_test(refused), cmocka_unit_test(no_decoder),
+                                       cmocka_unit_test(refused), cmocka_unit_test(makes_nothing),
+                                       cmocka_unit_test(no_decoder),
                                        cmocka_unit_test(out_of_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
