@@ -284,14 +284,23 @@ static bool moves_bytes(const oq_cv_scope *s, const oq_node *n) {
            oq_str_is(oq_attr_str(n, "mode", "nearest"), "nearest");
 }
 
+/* What stands before pairs that follow each other, as many as there are. */
+static oq_str before_pairs(const oq_cv_scope *s, oq_str name) {
+    for (;;) {
+        const oq_node *dq = dequantizer(s, name);
+        const oq_node *q = dq != NULL ? oq_index_producer(&s->index, dq->input.v[0]) : NULL;
+        if (!oq_node_is_quantize(q) || q->input.n == 0)
+            return name;
+        name = q->input.v[0];
+    }
+}
+
 /* True for the constant 0.0, quantized or not. */
 static bool is_zero(oq_cv_scope *s, oq_str name) {
     onq_error ignored = ONQ_ERROR_INIT;
     oq_span raw = {0};
+    name = before_pairs(s, name);
     const oq_node *dq = dequantizer(s, name);
-    const oq_node *q = dq != NULL ? oq_index_producer(&s->index, dq->input.v[0]) : NULL;
-    if (oq_node_is_quantize(q) && q->input.n > 0)
-        return is_zero(s, q->input.v[0]);
     if (dq != NULL)
         return oq_node_input(dq, 2).n > 0 && oq_cv_same(s, dq->input.v[0], dq->input.v[2]);
     oq_tensor *t = oq_cv_constant(s, name);

@@ -363,6 +363,41 @@ static void movers(void **state) {
     bm_end(&b);
 }
 
+/* What a Pad fills in may be quantized again and again: no call may wait for the next. */
+static void long_chain(void **state) {
+    (void)state;
+    enum { PAIRS = 20000 };
+    static const int64_t pads[4] = {0, 1, 0, 0};
+    static const float zero[1] = {0};
+    char last[16] = "v", q[16], in[32];
+    bm b;
+    oq_convert_job job = {0};
+    bm_begin(&b, NULL, 13);
+    params(&b);
+    bm_i64(&b, "pads", "4", pads);
+    bm_f32(&b, "v", "", zero);
+    bm_input(&b, "x", OQ_FLOAT, "2,2");
+    for (unsigned i = 0; i < PAIRS; i++) {
+        snprintf(in, sizeof in, "%s s z", last);
+        snprintf(q, sizeof q, "q%u", i);
+        bm_node(&b, "QuantizeLinear", "", in, q, "");
+        snprintf(in, sizeof in, "%s s z", q);
+        snprintf(last, sizeof last, "d%u", i);
+        bm_node(&b, "DequantizeLinear", "", in, last, "");
+    }
+    bm_node(&b, "QuantizeLinear", "q", "x s z", "x_q", "");
+    bm_node(&b, "DequantizeLinear", "dq", "x_q s z", "x_d", "");
+    snprintf(in, sizeof in, "x_d pads %s", last);
+    bm_node(&b, "Pad", "pad", in, "p", "");
+    bm_node(&b, "QuantizeLinear", "p_q", "p s z", "p_q", "");
+    bm_node(&b, "DequantizeLinear", "p_dq", "p_q s z", "y", "");
+    bm_output(&b, "y", OQ_FLOAT, "2,3");
+    must(&b, OQ_TO_QOPERATOR, &job);
+    const oq_node *pad = find(b.g, "Pad");
+    assert_true(oq_str_is(pad->input.v[0], "x_q") && oq_str_is(pad->input.v[2], "z"));
+    bm_end(&b);
+}
+
 /* ---- inner graphs and functions ---- */
 
 static void inner(void **state) {
@@ -745,12 +780,12 @@ static void oom(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_back), cmocka_unit_test(rows_stay), cmocka_unit_test(nbits_back),
-        cmocka_unit_test(rows),      cmocka_unit_test(to_float),  cmocka_unit_test(relu),
-        cmocka_unit_test(clip6),     cmocka_unit_test(interface), cmocka_unit_test(movers),
-        cmocka_unit_test(inner),     cmocka_unit_test(integer),   cmocka_unit_test(dynamic_matmul),
-        cmocka_unit_test(nbits),     cmocka_unit_test(bnb4),      cmocka_unit_test(table),
-        cmocka_unit_test(lstm),      cmocka_unit_test(ranges),    cmocka_unit_test(wrong),
-        cmocka_unit_test(oom)};
+        cmocka_unit_test(rows_back),  cmocka_unit_test(rows_stay), cmocka_unit_test(nbits_back),
+        cmocka_unit_test(rows),       cmocka_unit_test(to_float),  cmocka_unit_test(relu),
+        cmocka_unit_test(clip6),      cmocka_unit_test(interface), cmocka_unit_test(movers),
+        cmocka_unit_test(inner),      cmocka_unit_test(integer),   cmocka_unit_test(dynamic_matmul),
+        cmocka_unit_test(nbits),      cmocka_unit_test(bnb4),      cmocka_unit_test(table),
+        cmocka_unit_test(lstm),       cmocka_unit_test(ranges),    cmocka_unit_test(wrong),
+        cmocka_unit_test(long_chain), cmocka_unit_test(oom)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
