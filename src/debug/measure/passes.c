@@ -290,17 +290,18 @@ static onq_code run_part(void *ctx, size_t i, unsigned worker, onq_error *err) {
 }
 
 /* Runs the loop over all of x, in parts that are added up in order. */
-static onq_code run(oq_pool *pool, job *j, oq_pass_float *out, onq_error *err) {
+static onq_code run(oq_pool *pool, const job *whole, oq_pass_float *out, onq_error *err) {
     oq_pass_float parts[MAX_PARTS];
-    j->v = oq_passes_best();
-    j->parts = parts;
-    j->part = part_size(j->n);
-    const size_t n = (j->n + j->part - 1) / j->part;
+    job j = *whole;
+    j.v = oq_passes_best();
+    j.parts = parts;
+    j.part = part_size(j.n);
+    const size_t n = (j.n + j.part - 1) / j.part;
     if (pool != NULL && n > 1)
-        OQ_TRY(oq_pool_run(pool, n, run_part, j, err));
+        OQ_TRY(oq_pool_run(pool, n, run_part, &j, err));
     else
         for (size_t i = 0; i < n; i++)
-            OQ_TRY(run_part(j, i, 0, err));
+            OQ_TRY(run_part(&j, i, 0, err));
     for (size_t i = 0; i < n; i++) {
         oq_sums_join(&out->local, &parts[i].local);
         oq_sums_join(&out->cross, &parts[i].cross);
@@ -311,7 +312,7 @@ static onq_code run(oq_pool *pool, job *j, oq_pass_float *out, onq_error *err) {
     return ONQ_OK;
 }
 
-static onq_code run_sums(oq_pool *pool, job *j, oq_sums *out, onq_error *err) {
+static onq_code run_sums(oq_pool *pool, const job *j, oq_sums *out, onq_error *err) {
     oq_pass_float all = {.local = *out};
     OQ_TRY(run(pool, j, &all, err));
     *out = all.local;
@@ -335,18 +336,18 @@ static void sums_loop(const job *j, size_t from, size_t n, oq_pass_float *out) {
 onq_code oq_pass_float_run(oq_pool *pool, const float *x, const void *kept, size_t n,
                            const oq_steps *s, oq_pass_float *out, onq_error *err) {
     assert(s != NULL || kept == NULL);
-    job j = {.loop = float_loop, .x = x, .kept = kept, .n = n, .s = s};
+    const job j = {.loop = float_loop, .x = x, .kept = kept, .n = n, .s = s};
     return run(pool, &j, out, err);
 }
 
 onq_code oq_pass_quantized_run(oq_pool *pool, const float *p, void *keep, size_t n,
                                const oq_steps *s, oq_pass_want want, oq_sums *out, onq_error *err) {
-    job j = {.loop = quantized_loop, .x = p, .keep = keep, .n = n, .s = s, .want = want};
+    const job j = {.loop = quantized_loop, .x = p, .keep = keep, .n = n, .s = s, .want = want};
     return run_sums(pool, &j, out, err);
 }
 
 onq_code oq_pass_sums_run(oq_pool *pool, const float *x, const float *y, size_t n, oq_sums *out,
                           onq_error *err) {
-    job j = {.loop = sums_loop, .x = x, .y = y, .n = n};
+    const job j = {.loop = sums_loop, .x = x, .y = y, .n = n};
     return run_sums(pool, &j, out, err);
 }
