@@ -1,6 +1,7 @@
 /*
  * operators.c — the traits of operators.def.
  */
+#undef OQ_ANALYZER /* here are the functions themselves */
 #include "onnx/operators.h"
 
 #include "onnx/attr.h"

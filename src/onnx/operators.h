@@ -149,6 +149,17 @@ bool oq_node_is_quantize(const oq_node *n);
 bool oq_node_feeds_quantize(const oq_index *ix, const oq_node *n);
 bool oq_node_is_dequantize(const oq_node *n);
 bool oq_node_is_pair(const oq_node *n);
+/* Static analyzers look at one file at a time, as base/err.h says: the answer for NULL is no. */
+#ifdef OQ_ANALYZER
+#define OQ_SAYS_NODE(yes, n)         ((yes) && ((n) != NULL || (__builtin_unreachable(), false)))
+#define oq_node_is(n, type)          OQ_SAYS_NODE(oq_node_is(n, type), n)
+#define oq_node_is_any(n, types, of) OQ_SAYS_NODE(oq_node_is_any(n, types, of), n)
+#define oq_node_is_constant(n)       OQ_SAYS_NODE(oq_node_is_constant(n), n)
+#define oq_node_is_swap(n)           OQ_SAYS_NODE(oq_node_is_swap(n), n)
+#define oq_node_is_quantize(n)       OQ_SAYS_NODE(oq_node_is_quantize(n), n)
+#define oq_node_is_dequantize(n)     OQ_SAYS_NODE(oq_node_is_dequantize(n), n)
+#define oq_node_is_pair(n)           OQ_SAYS_NODE(oq_node_is_pair(n), n)
+#endif
 /* The tensor that a Constant has as its `value`; NULL for other nodes and other ways to give
  * one. */
 oq_tensor *oq_node_constant(const oq_node *n);
