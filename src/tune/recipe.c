@@ -51,8 +51,10 @@ bool oq_recipe_adds(const oq_recipe *a, const oq_recipe *b, const char *option) 
     bool same = b->after == a->after && b->options.n == a->options.n + 1 &&
                 oq_recipe_get(b, option) != NULL;
     for (size_t i = 0; same && i < a->options.n; i++) {
-        const char *own = oq_recipe_get(b, a->options.v[i].name);
-        same = own != NULL && strcmp(own, oq_recipe_get(a, a->options.v[i].name)) == 0;
+        const char *name = a->options.v[i].name;
+        const char *own = oq_recipe_get(b, name), *other = oq_recipe_get(a, name);
+        assert(other != NULL);
+        same = own != NULL && strcmp(own, other) == 0;
     }
     return same;
 }

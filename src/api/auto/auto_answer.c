@@ -25,6 +25,7 @@ static onq_code save(oq_auto *a, onq_error *err) {
 /* The model that is written, calibrated with all samples. */
 static onq_code make_chosen(oq_auto *a, onq_error *err) {
     oq_candidate *c = a->chosen;
+    assert(c != NULL);
     const oq_trials *set = a->eval_data ? &a->report : &a->choose;
     oq_score seen;
     a->finishing = true;

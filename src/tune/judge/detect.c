@@ -130,7 +130,8 @@ static void make_corners(oq_detect_boxes form, oq_detection *x) {
     const double *b = x->box;
     const bool is_log = form == OQ_BOXES_LOG_SIZE, sized = is_log || form == OQ_BOXES_SIZE;
     const double column = (double)(x->place % x->width) + 0.5 + (sized ? b[3] : 0);
-    const double line = (double)(x->place / x->width) + 0.5 + (sized ? b[2] : 0);
+    const uint64_t row = x->place / x->width;
+    const double line = (double)row + 0.5 + (sized ? b[2] : 0);
     const double high = !sized ? PEAK : (is_log ? exp(b[0]) : b[0]) / 2;
     const double wide = !sized ? PEAK : (is_log ? exp(b[1]) : b[1]) / 2;
     switch (form) {

@@ -182,9 +182,9 @@ static onq_code find_chosen(finder *f, onq_error *err) {
         int64_t columns;
         uint32_t label, score, box;
     } forms[] = {{6, 5, 4, 0}, {6, 0, 1, 2}, {7, 5, 6, 1}, {7, 1, 2, 3}};
-    for (size_t k = 0; k < f->n; k++)
-        for (size_t i = 0; i < OQ_COUNT(forms) && output_at(f, k) != NULL; i++) {
-            const oq_datum *d = output_at(f, k);
+    for (size_t k = 0; k < f->n; k++) {
+        const oq_datum *d = output_at(f, k);
+        for (size_t i = 0; i < OQ_COUNT(forms) && d != NULL; i++) {
             const oq_detect_head h = {.box = {.output = k, .first = forms[i].box, .n = 4},
                                       .score = {.output = k, .first = forms[i].score, .n = 1},
                                       .label = {.output = k, .first = forms[i].label, .n = 1},
@@ -201,6 +201,7 @@ static onq_code find_chosen(finder *f, onq_error *err) {
             f->chosen = true;
             return OQ_PUSH(f->a, &f->heads, h) ? ONQ_OK : oq_fail_nomem(err);
         }
+    }
     return ONQ_OK;
 }
 
