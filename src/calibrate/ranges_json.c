@@ -14,11 +14,11 @@
 /* ---- writing ---- */
 
 /* A double as Python's json module writes it. */
-static size_t real_text(char *b, double v) {
+static size_t real_text(char b[static OQ_NUMBER_TEXT], double v) {
     if (isfinite(v))
         return oq_python_text(b, v);
-    strcpy(b, isnan(v) ? "NaN" : v < 0 ? "-Infinity" : "Infinity");
-    return strlen(b);
+    const char *word = isnan(v) ? "NaN" : v < 0 ? "-Infinity" : "Infinity";
+    return (size_t)snprintf(b, OQ_NUMBER_TEXT, "%s", word);
 }
 
 /* One code point of valid UTF-8; *n bytes were used. Returns -1 when it is not valid. */

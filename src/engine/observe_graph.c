@@ -241,9 +241,8 @@ static onq_code observe_graph(void *ctx, oq_graph *g, onq_error *err) {
     while (o->changed.n > 0)
         o->renamed[o->changed.v[--o->changed.n]] = (oq_str){NULL, 0};
     const size_t total = p.first.n + p.all.n + p.beside.n + p.groups.n;
-    oq_node **v = OQ_NEW_ARRAY(o->arena, oq_node *, total);
-    if (v == NULL && total > 0)
-        return oq_fail_nomem(err);
+    oq_node **v = OQ_NEW_ARRAY(o->arena, oq_node *, total + 1);
+    OQ_TRY_ALLOC(v != NULL, err);
     g->node.v = v;
     g->node.n = g->node.cap = total;
     for (size_t i = 0; i < p.first.n; i++)

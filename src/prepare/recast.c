@@ -62,6 +62,7 @@ static void recast_values(oq_dtype from, oq_dtype to, const uint8_t *in, uint64_
     enum { SOME = 1024 };
     float x[SOME];
     uint16_t h[SOME];
+    assert(from == OQ_FLOAT || from == OQ_FLOAT16 || from == OQ_BFLOAT16);
     const size_t wide = from == OQ_FLOAT ? sizeof *x : sizeof *h;
     const size_t width = to == OQ_FLOAT ? sizeof *x : sizeof *h;
     for (uint64_t i = 0; i < n; i += SOME, in += SOME * wide, out += SOME * width) {

@@ -215,9 +215,11 @@ void oq_r_set_data(oq_rctx *c, size_t o, const oq_data *d) {
 }
 
 bool oq_r_pass_sums(oq_rctx *c) {
-    for (size_t i = 0; i < 2; i++)
-        if (oq_r_type(c, i) == NULL || oq_r_type(c, i)->kind != OQ_V_TENSOR)
+    for (size_t i = 0; i < 2; i++) {
+        const oq_vtype *t = oq_r_type(c, i);
+        if (t == NULL || t->kind != OQ_V_TENSOR)
             return oq_r_fail(c, "the inputs must be tensors");
+    }
     oq_r_set_elem(c, 0, OQ_INT32);
     return true;
 }

@@ -29,7 +29,7 @@ static void find_outputs(const comparing *x, const contender *c, const oq_output
 static onq_code compare_one(comparing *x, const oq_turn *t, size_t i, onq_error *err) {
     oq_bench *b = x->b;
     const contender *c = &b->v[i];
-    assert(i < b->n && t->slot < OQ_SWEEP_SLOTS);
+    assert(i < b->n && t->slot < OQ_SWEEP_SLOTS && t->outputs != NULL);
     assert(x->forced[i] == 0 || x->forced[i] >= b->n);
     OQ_SCRATCH(arena, &b->job->env->alloc);
     const oq_datum **quantized = OQ_NEW_ARRAY(&arena, const oq_datum *, 2 * x->n_outputs + 1);

@@ -28,6 +28,7 @@ onq_code oq_remedy_has_mask(oq_diagnosing *g, oq_again *how, const char **input,
 uint32_t oq_remedy_say_mask(const oq_diagnosing *g, const oq_try *t, oq_buf *out) {
     const oq_debug_act *a = worst_act(g, 1u << OQ_DEBUG_MASK);
     (void)t;
+    assert(a != NULL); /* as oq_remedy_has_mask has seen */
     oq_buf_adds(out, "A mask stretches the range of ");
     oq_remedy_name(out, a->name);
     oq_buf_addf(out, " to %.3g; the other values lie between %.3g and %.3g and share few steps.",

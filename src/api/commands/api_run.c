@@ -177,6 +177,7 @@ static void show_output(showing *v, const oq_io *io, const oq_datum *d, bool tex
 /* The tokens that the model prefers after this step, one for each text of the batch. Those of a
  * sequence are on one line. */
 static void show_tokens(const running *r, showing *v, const oq_sample *s, const oq_outputs *o) {
+    assert(r->walker != NULL); /* --generate is refused without states */
     const oq_datum *d = &o->v[r->walker->roles.language.logits];
     oq_jw *w = &v->json;
     oq_buf *b = &v->text;

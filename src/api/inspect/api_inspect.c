@@ -170,6 +170,7 @@ static bool find_alikes(oq_job *job, const oq_map *inits, oq_value_info **v, siz
         if (out->of[i] == OQ_MAP_NONE ||
             (out->of[i] == out->all.n && !OQ_PUSH(&job->arena, &out->all, (alike){0})))
             return false;
+        assert(out->of[i] < out->all.n);
         alike *g = &out->all.v[out->of[i]];
         g->n++;
         g->last = v[i]->name;

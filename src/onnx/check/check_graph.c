@@ -52,6 +52,7 @@ static onq_code check_indices(oq_check *c, const oq_sparse *s, onq_error *err) {
     OQ_TRY(oq_tensor_count(s->indices, &count, err));
     OQ_TRY(oq_model_data(c->m, s->indices, &data, err));
     for (uint64_t i = 0; i < count; i++) {
+        assert(rank > 0); /* rows of no coordinates hold nothing */
         const int64_t at = oq_raw_get_int(dt, data.p, i);
         const int64_t end = s->indices->dims.n == 1 ? total : s->dims.v[i % rank];
         if (at < 0 || at >= end)

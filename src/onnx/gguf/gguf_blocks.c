@@ -194,7 +194,9 @@ void oq_gguf_read(const oq_gguf_tensor *t, uint64_t from, uint64_t n, float *out
 static void block_of_256(const oq_gguf_tensor *t, uint64_t i, uint8_t q[32], float *scale,
                          float *minimum) {
     const bool five = t->type == OQ_GGUF_Q5_K;
-    const uint8_t *b = t->data + i / 8 * oq_gguf_kind_of(t->type)->bytes;
+    const oq_gguf_kind *kind = oq_gguf_kind_of(t->type);
+    assert(kind != NULL);
+    const uint8_t *b = t->data + i / 8 * kind->bytes;
     const uint8_t *from = b + (five ? 48 : 16) + i % 8 / 2 * 32;
     float by, less;
     scale_of(b + 4, i % 8, &by, &less);
@@ -236,8 +238,9 @@ static void block_of_32(const oq_gguf_tensor *t, uint64_t i, uint8_t q[32], floa
 
 void oq_gguf_block(const oq_gguf_tensor *t, uint64_t i, uint8_t q[32], float *scale,
                    float *minimum) {
-    assert(i < t->count / 32);
-    if (oq_gguf_kind_of(t->type)->block == 256)
+    const oq_gguf_kind *kind = oq_gguf_kind_of(t->type);
+    assert(kind != NULL && i < t->count / 32);
+    if (kind->block == 256)
         block_of_256(t, i, q, scale, minimum);
     else
         block_of_32(t, i, q, scale, minimum);

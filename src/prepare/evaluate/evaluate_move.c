@@ -147,27 +147,27 @@ bool oq_eval_Unsqueeze(oq_eval *c) {
 
 bool oq_eval_Transpose(oq_eval *c) {
     const oq_cval *a = &c->in[0];
+    const size_t rank = a->rank;
     const oq_i64s *perm = oq_attr_ints(c->node, "perm");
     size_t from[OQ_EVAL_AXES], stride[OQ_EVAL_AXES], at[OQ_EVAL_AXES] = {0};
     bool used[OQ_EVAL_AXES] = {false};
     int64_t dims[OQ_EVAL_AXES];
-    if (c->n_in != 1 || (perm != NULL && perm->n != a->rank))
+    if (c->n_in != 1 || (perm != NULL && perm->n != rank))
         return false;
-    for (size_t i = 0; i < a->rank; i++) {
-        if (!oq_axis_of(perm != NULL ? perm->v[i] : (int64_t)(a->rank - 1 - i), a->rank,
-                        &from[i]) ||
+    for (size_t i = 0; i < rank; i++) {
+        if (!oq_axis_of(perm != NULL ? perm->v[i] : (int64_t)(rank - 1 - i), rank, &from[i]) ||
             used[from[i]])
             return false;
         used[from[i]] = true;
         dims[i] = a->dims[from[i]];
-        stride[i] = block(a, from[i] + 1, a->rank);
+        stride[i] = block(a, from[i] + 1, rank);
     }
-    if (!oq_eval_make(c, a->dt, dims, a->rank))
+    if (!oq_eval_make(c, a->dt, dims, rank))
         return false;
     size_t source = 0;
     for (size_t i = 0; i < c->out.n; i++) {
         memcpy(c->to + i * a->width, a->p + source * a->width, a->width);
-        for (size_t k = a->rank; k-- > 0;) {
+        for (size_t k = rank; k-- > 0;) {
             source += stride[k];
             if (++at[k] < (size_t)dims[k])
                 break;

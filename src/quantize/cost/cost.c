@@ -171,6 +171,7 @@ static oq_str end_of(const oq_unit *u) {
 /* True if integers come in and go out: a unit that pays makes the input, and such units alone read
  * the output. */
 static bool is_between(const beside *b, const oq_unit *u, const oq_index *ix) {
+    assert(ix->graph != NULL && ix->graph == u->graph);
     const uint32_t maker = oq_map_find(&b->outputs, u->node->input.v[0]);
     const oq_value *v = oq_index_find(ix, end_of(u));
     if (maker == OQ_MAP_NONE || !b->pays[maker] || v == NULL || v->is_output || v->uses.n == 0)

@@ -171,8 +171,9 @@ static onq_code add_units(void *ctx, oq_graph *g, onq_error *err) {
     oq_index inner;
     if (g != f->main)
         OQ_TRY(oq_index_build(&inner, f->arena, g, &f->outer, err));
+    const oq_index *ix = g != f->main ? &inner : &f->outer;
     for (size_t i = 0; i < g->node.n; i++)
-        OQ_TRY(add_unit(f, g == f->main ? &f->outer : &inner, g->node.v[i], err));
+        OQ_TRY(add_unit(f, ix, g->node.v[i], err));
     return ONQ_OK;
 }
 

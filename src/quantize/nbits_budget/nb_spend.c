@@ -98,6 +98,7 @@ static onq_code see_weights(const oq_nb_job *job, spending *s, onq_error *err) {
         weight w = {.task = *oq_nb_lazy_task(s->made.all.v[i]),
                     .reader = reader_of(&s->made, s->made.all.v[i])};
         w.count = (double)w.task.batch * (double)w.task.k * (double)w.task.n;
+        assert(w.reader != NULL); /* what nothing reads is not made */
         w.fixed = w.reader->fixed;
         w.worth = 1.0;
         for (size_t k = 0; k < s->made.readers.n; k++)

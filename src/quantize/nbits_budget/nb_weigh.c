@@ -364,8 +364,10 @@ static void fit(oq_nb_weighed *all, size_t n, const table *t, const uint32_t *of
     double *known = t->room;
     for (size_t i = 0; i < n_groups; i++)
         groups[i].guess = known[i] = 0;
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
+        assert(of[i] < n_groups);
         *(t->known[i] < 0 ? &groups[of[i]].guess : &known[of[i]]) += all[i].harm;
+    }
     for (size_t i = 0; i < n; i++) {
         const group *g = &groups[of[i]];
         const double rest = fmax(g->harm * unit - known[of[i]], 0.1 * g->harm * unit);

@@ -67,10 +67,11 @@ static onq_code meet_weights(learner *l, const oq_nb_made *made, met_list *out, 
             continue;
         const oq_str key = {(const char *)&r->weight, sizeof r->weight};
         const uint32_t at = oq_map_find_or_put(&numbers, key, (uint32_t)out->n);
-        if (at == OQ_MAP_NONE ||
-            (at == out->n && !OQ_PUSH(&l->arena, out, (met){.weight = r->weight})) ||
-            !OQ_PUSH(&l->arena, &out->v[at].inputs, r->input))
-            return oq_fail_nomem(err);
+        OQ_TRY_ALLOC(at != OQ_MAP_NONE, err);
+        if (at == out->n)
+            OQ_TRY_ALLOC(OQ_PUSH(&l->arena, out, (met){.weight = r->weight}), err);
+        assert(at < out->n);
+        OQ_TRY_ALLOC(OQ_PUSH(&l->arena, &out->v[at].inputs, r->input), err);
     }
     return ONQ_OK;
 }

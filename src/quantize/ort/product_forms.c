@@ -305,6 +305,7 @@ static bool find_moved(const forms *f, oq_str name, moving *m) {
         if (!oq_node_is(m->slices[m->n_slices++], "Slice"))
             return false;
     }
+    assert(m->n_slices > 0); /* a Concat of nothing is refused before */
     m->x = m->slices[0]->input.v[0];
     oq_node *n = oq_index_producer(&f->ix, m->x);
     if (oq_node_is(n, "Reshape")) {

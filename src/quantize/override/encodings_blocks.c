@@ -116,6 +116,7 @@ onq_code oq_encodings_blocks(oq_arena *a, const oq_tensor *weight, const oq_enco
     const size_t rank = weight->dims.n;
     int64_t dims[RANK] = {0};
     numbers of[3];
+    assert(e->scale != NULL);
     if (rank < 2 || rank > RANK || e->axis < 0 || e->axis >= (int64_t)rank || e->block < 1 ||
         e->channel == e->axis)
         return oq_fail(err, ONQ_E_CONFIG, "blocks of %lld along axis %lld do not fit its rank %zu",

@@ -237,6 +237,7 @@ static bool is_planned(const oq_qo *q, oq_str name, oq_plan_role role) {
 
 bool oq_qo_can(oq_qo *q, const oq_node *n, size_t slot, const oq_qo_how *how) {
     const oq_str name = oq_node_input(n, slot);
+    assert(q != NULL);
     if (name.n == 0)
         return true;
     oq_qo *owner = owner_of(q, name);
