@@ -60,7 +60,7 @@ static double tolerated_noise(const oq_tune *t) {
     for (size_t i = 0; i < t->all.n; i++) {
         const oq_candidate *c = t->all.v[i];
         const double noise = pow(10, -c->score.objective / 10);
-        if (!c->ok || c->exact || !isfinite(noise))
+        if (!c->ok || c->exact || c->doubted || !isfinite(noise))
             continue;
         const double lack = oq_tune_lack(t, c);
         if (oq_targets_hold(&t->targets, &c->score)) {

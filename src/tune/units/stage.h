@@ -69,6 +69,9 @@ size_t oq_stage_step_of(const oq_unit_stage *s, double noise);
 size_t oq_stage_float_units(const oq_unit_stage *s, size_t n_steps);
 /* The first point that is predicted to be slower than what reaches the targets already. */
 size_t oq_stage_first_useless(const oq_unit_stage *s);
+/* A point with less accuracy than all units plain, though some have further ways that few samples
+ * found better: these ways are struck from the menus. False: there is no such reason. */
+bool oq_stage_strike_ways(oq_unit_stage *s, const oq_candidate *c);
 /* Looks for the fastest point that reaches the targets; *reached: one was found that may be the
  * answer. */
 onq_code oq_stage_find_point(oq_unit_stage *s, double allowed, bool *reached, onq_error *err);

@@ -13,6 +13,7 @@
 #define ROUNDED    0.67 /* of the noise that other points aim at: their own bound must do */
 #define LAST       0.8  /* of what is allowed, where no other point can be paid */
 #define AIM        0.9  /* of the noise that is allowed: the bound is to reach the target too */
+#define WORSE_DB   2    /* than all units as they are */
 #define PREDICTED  1.25 /* times the best time: a point that is slower, however it was predicted */
 
 static int by_noise(const void *a, const void *b) {
@@ -123,7 +124,7 @@ size_t oq_stage_first_useless(const oq_unit_stage *s) {
     if (t->prefer != OQ_PREFER_SPEED || t->base_float->ms <= s->from->ms)
         return s->menus.steps.n; /* times say nothing, or gains are no times (fit_gains) */
     for (size_t i = 0; i < t->all.n; i++)
-        if (t->all.v[i]->ok && t->all.v[i]->ms > 0 &&
+        if (t->all.v[i]->ok && t->all.v[i]->ms > 0 && !t->all.v[i]->doubted &&
             oq_targets_hold(&t->targets, &t->all.v[i]->score))
             least = fmin(least, t->all.v[i]->ms);
     while (n < s->menus.steps.n &&
@@ -172,6 +173,20 @@ static onq_code is_last_chance(const oq_unit_stage *s, bool *last, onq_error *er
     return oq_tune_decide(s->t, last, err);
 }
 
+bool oq_stage_strike_ways(oq_unit_stage *s, const oq_candidate *c) {
+    uint32_t bad = 0;
+    if (!(c->score.objective < s->from->score.objective - WORSE_DB))
+        return false;
+    for (size_t i = 0; i < s->menus.all.n; i++)
+        bad |= UINT32_C(1) << s->ways[i];
+    bad &= ~(UINT32_C(1) << OQ_METHOD_FLOAT | UINT32_C(1) << OQ_METHOD_PLAIN);
+    for (size_t i = 0; i < s->menus.all.n; i++)
+        for (oq_method way = OQ_METHOD_PLAIN; way < OQ_METHODS; way++)
+            if (bad & UINT32_C(1) << way)
+                s->menus.all.v[i].rows[way].known = false;
+    return bad != 0;
+}
+
 /* Looks for the fastest point that reaches the targets. The prediction says where to begin; what was
  * measured there says by how much it is wrong. *reached: one was found that may be the answer. */
 onq_code oq_stage_find_point(oq_unit_stage *s, double allowed, bool *reached, onq_error *err) {
@@ -199,8 +214,9 @@ onq_code oq_stage_find_point(oq_unit_stage *s, double allowed, bool *reached, on
         bool holds = false;
         OQ_TRY(may_be_answer(s->t, c, &holds, err));
         /* What rounding gains says nothing of the noise of single units. */
+        const bool struck = !holds && oq_stage_strike_ways(s, c);
         const bool corrected =
-            i < GUESSES && !s->rounds && oq_menus_correct(&s->menus, s->ways, measured);
+            struck || (i < GUESSES && !s->rounds && oq_menus_correct(&s->menus, s->ways, measured));
         if (corrected) {
             OQ_TRY(oq_menus_curve(&s->menus, s->t->arena, err));
             s->end = oq_stage_first_useless(s);

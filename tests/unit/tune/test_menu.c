@@ -4,8 +4,8 @@
  */
 #include "build_model.h"
 #include "testing.h"
-#include "tune/units/menu.h"
 #include "tune/tune.h"
+#include "tune/units/stage.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -141,9 +141,62 @@ static void better_base(void **state) {
     assert_false(oq_tune_is_better_base(&now, NULL));
 }
 
+/* Ways of a point that is worse than all units plain go from all menus; those of a better point stay,
+ * and so do float and plain. */
+static void struck(void **state) {
+    bm b;
+    oq_unit_stage s = {0};
+    oq_method ways[3] = {OQ_METHOD_PLAIN, OQ_METHOD_BOTH, OQ_METHOD_FLOAT};
+    const oq_candidate from = {.score.objective = 20};
+    oq_candidate point = {.score.objective = 18.1};
+    (void)state;
+    begin(&b, &s.menus);
+    s.menus.all.v[1].rows[OQ_METHOD_BOTH].known = true;
+    s.ways = ways;
+    s.from = &from;
+    assert_false(oq_stage_strike_ways(&s, &point));
+    assert_true(s.menus.all.v[1].rows[OQ_METHOD_BOTH].known);
+    point.score.objective = 17.9;
+    assert_true(oq_stage_strike_ways(&s, &point));
+    assert_false(s.menus.all.v[1].rows[OQ_METHOD_BOTH].known);
+    assert_true(s.menus.all.v[1].rows[OQ_METHOD_PLAIN].known);
+    assert_true(s.menus.all.v[0].rows[OQ_METHOD_DOUBLE].known);
+    ways[1] = OQ_METHOD_PLAIN;
+    assert_false(oq_stage_strike_ways(&s, &point));
+    bm_end(&b);
+}
+
+/* What reaches the targets makes slower points useless, unless it failed when it was measured again. */
+static void useless(void **state) {
+    bm b;
+    onq_error err = ONQ_ERROR_INIT;
+    oq_target target = {OQ_METRIC_SQNR, 30};
+    oq_candidate whole = {.exact = true, .ok = true, .ms = 10}, from = {.ms = 4},
+                 fast = {.ok = true, .ms = 2};
+    oq_candidate *all[] = {&whole, &fast};
+    oq_tune t = {.prefer = OQ_PREFER_SPEED,
+                 .base_float = &whole,
+                 .flt = &whole,
+                 .all = {all, 2, 2},
+                 .targets = {&target, 1, 1}};
+    oq_unit_stage s = {.t = &t, .from = &from};
+    (void)state;
+    whole.score = fast.score = oq_score_none();
+    oq_score_set(&fast.score, OQ_METRIC_SQNR, 35);
+    begin(&b, &s.menus);
+    assert_ok(oq_menus_curve(&s.menus, b.a, &err), err);
+    assert_int_equal(s.menus.steps.n, 4);
+    /* Of 10 ms the steps save 8, 7, 4 and 0; less than 7.5 is slower than 1.25 times the fastest. */
+    assert_int_equal(oq_stage_first_useless(&s), 2);
+    fast.doubted = true;
+    assert_int_equal(oq_stage_first_useless(&s), 4);
+    bm_end(&b);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(order), cmocka_unit_test(free_steps),
-                                       cmocka_unit_test(corrected), cmocka_unit_test(text),
-                                       cmocka_unit_test(better_base)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(order),       cmocka_unit_test(free_steps),
+                                       cmocka_unit_test(corrected),   cmocka_unit_test(text),
+                                       cmocka_unit_test(better_base), cmocka_unit_test(struck),
+                                       cmocka_unit_test(useless)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
