@@ -208,6 +208,11 @@ uint64_t oq_samples_needed(const oq_targets *t, const oq_score *s) {
 
 /* ---- choosing ---- */
 
+static bool has_better_figure(const oq_target *x, const oq_score *a, const oq_score *b) {
+    const double v = oq_score_of(a, x->metric), w = oq_score_of(b, x->metric);
+    return oq_metric_of(x->metric)->less ? v < w : v > w;
+}
+
 bool oq_is_more_accurate(const oq_targets *t, const oq_candidate *a, const oq_candidate *b) {
     const double x = oq_score_of(&a->score, OQ_METRIC_METRIC),
                  y = oq_score_of(&b->score, OQ_METRIC_METRIC);
@@ -217,6 +222,8 @@ bool oq_is_more_accurate(const oq_targets *t, const oq_candidate *a, const oq_ca
         return x > y;
     if (t->n > 0 && t->v[0].metric == OQ_METRIC_SQNR)
         return oq_score_of(&a->score, OQ_METRIC_SQNR) > oq_score_of(&b->score, OQ_METRIC_SQNR);
+    if (t->n > 0 && isinf(a->score.objective) && a->score.objective == b->score.objective)
+        return has_better_figure(&t->v[0], &a->score, &b->score); /* numbers have no noise */
     return a->score.objective > b->score.objective;
 }
 

@@ -13,6 +13,7 @@
 
 #define MAX_STEPS 16 /* nodes that only move values before an output */
 
+static const char of_numbers[] = "the output holds the number of a class";
 static const char of_linear[] = "the output comes from a linear operator, as scores of classes do";
 
 static const oq_metric_info metrics[OQ_METRICS] = {
@@ -135,7 +136,6 @@ static bool is_written_log_softmax(const oq_index *ix, const oq_node *n) {
 
 /* Why an output holds classes, or NULL. */
 static const char *find_link(const oq_index *ix, const oq_node *n, oq_link *link) {
-    static const char *const integers[] = {"ArgMax", "ArgMin", "TopK", NULL};
     *link = OQ_LINK_NONE;
     if (n == NULL)
         return NULL;
@@ -155,8 +155,10 @@ static const char *find_link(const oq_index *ix, const oq_node *n, oq_link *link
                    ? "the output comes from a Sigmoid for each class"
                    : NULL;
     }
-    if (is_one_of(n->op_type, integers))
-        return "the output holds the number of a class";
+    if (is_op(n, "ArgMax") || is_op(n, "ArgMin"))
+        return of_numbers;
+    if (is_op(n, "TopK"))
+        return "the output holds the numbers of the best classes";
     return is_linear(ix, n) ? of_linear : NULL;
 }
 
@@ -383,6 +385,9 @@ oq_default_target oq_meaning_target(const oq_meaning *m, const oq_datum *outputs
         return (oq_default_target){OQ_METRIC_DETECTIONS, 95, m->detector->why};
     if (d == NULL || d->kind != OQ_DATUM_TENSOR || d->count == 0)
         return none;
+    if (m->why == of_numbers && d->rank == 2 && d->dims[0] == batch && d->dims[1] > 1)
+        return (oq_default_target){OQ_METRIC_SAMPLE_AGREEMENT, 98,
+                                   "the output holds the numbers of classes, several in a row"};
     if (!real || (m->decision && m->both_sides))
         return (oq_default_target){OQ_METRIC_AGREEMENT, 99, m->why};
     if (m->decision)

@@ -196,12 +196,26 @@ static onq_code add_rows(oq_scoring *s, const oq_pair *x, const oq_datum *a, con
     return ONQ_OK;
 }
 
-static void add_numbers(const oq_datum *a, const oq_datum *b, oq_sample_score *v) {
-    for (uint64_t i = 0; i < a->count; i++)
-        v->flips += oq_raw_get_int(a->dtype, a->data, i) != oq_raw_get_int(b->dtype, b->data, i);
+/* Numbers of classes: those of one sample of the batch are a sequence. */
+static void add_numbers(const oq_pair *x, const oq_datum *a, const oq_datum *b,
+                        oq_sample_score *v) {
+    const bool steps = x->follows || x->next != NULL;
+    const bool batched = !steps && a->rank > 0 && x->batch > 0 && a->dims[0] == x->batch;
+    const uint64_t sequences = batched ? (uint64_t)x->batch : 1, each = a->count / sequences;
+    bool broken = steps && v->broken > 0;
+    v->broken = 0;
+    v->sequences = sequences;
+    for (uint64_t i = 0; i < a->count; i++) {
+        const bool flip =
+            oq_raw_get_int(a->dtype, a->data, i) != oq_raw_get_int(b->dtype, b->data, i);
+        v->flips += flip;
+        broken |= flip;
+        if ((i + 1) % each == 0) {
+            v->broken += broken;
+            broken = false;
+        }
+    }
     v->rows += a->count;
-    v->sequences = 1;
-    v->broken = v->flips > 0;
 }
 
 static void add_mask(const oq_datum *a, const oq_datum *b, oq_sample_score *v) {
@@ -245,7 +259,7 @@ static onq_code judge_classes(oq_scoring *s, const oq_pair *x, oq_sample_score *
     if (m->classes >= s->n_outputs || m->classes >= x->n_quantized || !same_shape(a, b))
         return ONQ_OK;
     if (is_integer(a)) {
-        add_numbers(a, b, v);
+        add_numbers(x, a, b, v);
         return ONQ_OK;
     }
     if (is_real(a))

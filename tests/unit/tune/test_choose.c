@@ -277,6 +277,40 @@ static void sequences(void **state) {
     }
 }
 
+/* Numbers of classes: each of the batch is a sequence, or the whole sample. */
+static void numbers_of_classes(void **state) {
+    const int64_t a[] = {1, 2, 3, 4, 5, 6}, b[] = {1, 2, 9, 4, 5, 6}, dims[] = {2, 3};
+    const oq_link links[] = {OQ_LINK_NONE};
+    const oq_meaning meaning = {.links = links, .n = 1};
+    static const int64_t batches[] = {0, 2};
+    oq_datum flt = {.kind = OQ_DATUM_TENSOR,
+                    .dtype = OQ_INT64,
+                    .rank = 2,
+                    .dims = dims,
+                    .count = 6,
+                    .data = a,
+                    .size_bytes = sizeof a},
+             quantized = flt;
+    (void)state;
+    quantized.data = b;
+    for (size_t i = 0; i < OQ_COUNT(batches); i++) {
+        const oq_pair pair = {
+            .flt = &flt, .quantized = &quantized, .n_quantized = 1, .batch = batches[i]};
+        bm m;
+        oq_scoring s;
+        oq_score out;
+        onq_error err = ONQ_ERROR_INIT;
+        bm_begin(&m, NULL, 13);
+        assert_ok(oq_scoring_init(&s, m.a, &meaning, 1, &err), err);
+        assert_ok(oq_scoring_add(&s, &pair, &err), err);
+        assert_ok(oq_scoring_end(&s, &out, &err), err);
+        assert_true(fabs(figure(&out, OQ_METRIC_AGREEMENT) - 500.0 / 6) < 1e-9);
+        assert_float_equal(figure(&out, OQ_METRIC_SAMPLE_AGREEMENT), batches[i] == 2 ? 50 : 0,
+                           1e-9);
+        bm_end(&m);
+    }
+}
+
 /* ---- choosing ---- */
 
 typedef struct row {
@@ -369,6 +403,13 @@ static void nearest(void **state) {
     assert_ptr_equal(oq_choose_nearest(&all, &t), all.v[1]);
     all.v[1]->ok = false;
     assert_null(oq_choose_nearest(&all, &t));
+    /* Numbers of classes have no noise: what the target asks for decides. */
+    static const row numbers[] = {{"static", 9, 90, INFINITY, 10, 0, 0},
+                                  {"static", 9, 95, INFINITY, 10, 0, 1},
+                                  {"static", 9, 93, INFINITY, 10, 0, 0}};
+    fill(&b, &all, numbers, OQ_COUNT(numbers));
+    assert_true(OQ_PUSH(b.a, &t, (oq_target){OQ_METRIC_AGREEMENT, 99}));
+    assert_ptr_equal(oq_choose_nearest(&all, &t), all.v[1]);
     bm_end(&b);
 }
 
@@ -805,6 +846,7 @@ int main(void) {
         cmocka_unit_test(hidden_noise),
         cmocka_unit_test(few_rows),
         cmocka_unit_test(sequences),
+        cmocka_unit_test(numbers_of_classes),
         cmocka_unit_test(targets),
         cmocka_unit_test(commands),
         cmocka_unit_test(lost),

@@ -45,6 +45,7 @@ static const ending endings[] = {
     {{{"MatMul", "x w", "m", ""}, {"Sigmoid", "m", "y", ""}}, "Sigmoid", OQ_LINK_SIGMOID},
     {{{"MatMul", "x w", "m", ""}, {"Add", "m b", "y", ""}}, "linear", OQ_LINK_NONE},
     {{{"ArgMax", "x", "y", ""}}, "number of a class", OQ_LINK_NONE},
+    {{{"TopK", "x k", "v y", ""}}, "numbers of the best classes", OQ_LINK_NONE},
     {{{"Sigmoid", "x", "y", ""}}, NULL, OQ_LINK_SIGMOID},
     {{{"Relu", "x", "y", ""}}, NULL, OQ_LINK_NONE},
     /* The sum of something else is no Softmax. */
@@ -125,6 +126,40 @@ static void default_targets(void **state) {
     const oq_meaning speaks = {.links = links, .n = 1, .why = "it", .language = {.is = true}};
     const oq_datum logits = shaped((const int64_t[]){1, 16, 4000}, 3);
     assert_int_equal(oq_meaning_target(&speaks, &logits, 1, 1).metric, OQ_METRIC_KL);
+}
+
+/* Several numbers of classes for each sample of the batch are a sequence; a map of them is none. */
+static void numbers_in_a_row(void **state) {
+    static const struct {
+        const char *op;
+        int64_t dims[3];
+        size_t rank;
+        int64_t batch;
+        oq_metric metric;
+    } cases[] = {
+        {"ArgMax", {1, 30}, 2, 1, OQ_METRIC_SAMPLE_AGREEMENT},
+        {"ArgMax", {4, 30}, 2, 4, OQ_METRIC_SAMPLE_AGREEMENT},
+        {"ArgMax", {4, 1}, 2, 4, OQ_METRIC_AGREEMENT},
+        {"ArgMax", {4}, 1, 4, OQ_METRIC_AGREEMENT},
+        {"ArgMax", {1, 8, 8}, 3, 1, OQ_METRIC_AGREEMENT},
+        {"ArgMax", {8, 8}, 2, 1, OQ_METRIC_AGREEMENT},
+        {"TopK", {1, 5}, 2, 1, OQ_METRIC_AGREEMENT},
+    };
+    (void)state;
+    for (size_t i = 0; i < OQ_COUNT(cases); i++) {
+        oq_meaning m;
+        bm b;
+        onq_error err = ONQ_ERROR_INIT;
+        oq_datum d = shaped(cases[i].dims, cases[i].rank);
+        d.dtype = OQ_INT64;
+        bm_begin(&b, NULL, 13);
+        bm_input(&b, "x", OQ_FLOAT, "1,3");
+        bm_node(&b, cases[i].op, "", "x", "y", "");
+        bm_output(&b, "y", OQ_INT64, "1,1");
+        assert_ok(oq_meaning_find(b.m, NULL, b.a, &m, &err), err);
+        assert_int_equal(oq_meaning_target(&m, &d, 1, cases[i].batch).metric, cases[i].metric);
+        bm_end(&b);
+    }
 }
 
 enum { LOOKED = 12, WIDE = 6 };
@@ -567,6 +602,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(outputs),
         cmocka_unit_test(default_targets),
+        cmocka_unit_test(numbers_in_a_row),
         cmocka_unit_test(numbers_are_no_classes),
         cmocka_unit_test(folds),
         cmocka_unit_test(order_does_not_matter),
