@@ -79,7 +79,8 @@ bool oq_tune_times_alone(const oq_tune *t) {
 }
 
 #define FLOAT_RUN   1.5  /* times what the runtime takes: a run that shows the inputs of layers */
-#define SLOW_MACS   1.5  /* the same of products that a general library computes */
+#define SLOW_ROWS   1    /* the same of the products of rows, by a general library */
+#define SLOW_STEPS  4    /* the same of factors and of rounding, which go column by column */
 #define MAX_ROWS    8192 /* of a Hessian, about: more samples add no more */
 #define MAX_ROUNDED 8192 /* inputs of a layer: larger ones are not rounded */
 
@@ -116,8 +117,8 @@ static void guess_rounding(oq_tune *t) {
         fixed += k * k * k / 6;
     }
     if (t->units.macs > 0 && !t->language)
-        t->spending.rounding = (oq_paid){FLOAT_RUN * run + SLOW_MACS * each / t->units.macs * run,
-                                         SLOW_MACS * fixed / t->units.macs * run};
+        t->spending.rounding = (oq_paid){FLOAT_RUN * run + SLOW_ROWS * each / t->units.macs * run,
+                                         SLOW_STEPS * fixed / t->units.macs * run};
 }
 
 void oq_tune_set_limit(oq_tune *t) {
