@@ -8,8 +8,9 @@
 
 #define MAX_CLOCK_SECONDS 0.3 /* for one session */
 #define MIN_CLOCK_SECONDS 0.02
-#define CLOCK_PART        0.15 /* of what float takes for all samples */
-#define BARE_SAMPLES      32   /* that float is timed with, for what all of them take */
+#define CLOCK_PART        0.15  /* of what float takes for all samples */
+#define BARE_SAMPLES      32    /* that float is timed with, for what all of them take */
+#define MIN_NOISE         0.005 /* of a time */
 #define RACE_BYTES        ((uint64_t)512 << 20) /* of models that are timed side by side */
 
 /* ---- sessions that are kept until they are timed ---- */
@@ -55,11 +56,14 @@ double oq_tune_clock_seconds(const oq_tune *t) {
     return fmin(MAX_CLOCK_SECONDS, fmax(MIN_CLOCK_SECONDS, CLOCK_PART * all));
 }
 
-/* What two halves of a measurement differ by, as a time beside float's. */
+/* What two halves of a measurement differ by, as a time beside float's; at least what two sessions of
+ * one and the same model do, which the halves of one do not show. */
 static double noise_of(const double own[2], const double floats[2], double float_ms) {
-    return own[0] > 0 && own[1] > 0 && floats[0] > 0 && floats[1] > 0
-               ? fabs(own[0] / floats[0] - own[1] / floats[1]) * float_ms
-               : 0;
+    double part = 0;
+    if (own[0] > 0 && own[1] > 0 && floats[0] > 0 && floats[1] > 0)
+        part = fmax(fabs(own[0] / floats[0] - own[1] / floats[1]),
+                    MIN_NOISE * fmin(own[0] / floats[0], own[1] / floats[1]));
+    return part * float_ms;
 }
 
 typedef struct race {
