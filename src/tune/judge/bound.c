@@ -14,6 +14,10 @@
 #define EVEN     1.5
 #define EVEN_ANY 0.0625
 #define MIN_EVEN 4
+/* Of the rows, whose margins say how they thin out toward zero; by as much as 95 of 100 such samples
+ * would show, at least. */
+#define THIN_PART 0.33
+#define THIN_Z    1.645
 /* Of what is expected: margins and errors are not quite independent. */
 #define OF_MODEL     0.5
 #define OF_MODEL_ANY 0.25 /* where errors are of rows with small margins alone */
@@ -122,18 +126,35 @@ static size_t count_below(const float *v, size_t n, float x, bool or_equal) {
     return low;
 }
 
-/* Margins that rise; those before the edge count as spread evenly from zero to it. */
+/* Margins that rise; those before the edge count as spread from zero to it: the part of them below a
+ * margin goes with this power of it, 1 where they are spread evenly. */
 typedef struct spread {
     const float *v;
     size_t n, before;
-    double edge;
+    double edge, power;
 } spread;
 
 static spread spread_margins(const float *rising, size_t n, double of_rows) {
     assert(n > 0);
     const size_t some = (size_t)sqrt(of_rows * (double)n);
     const size_t least = some < MIN_EVEN ? MIN_EVEN : some, before = least < n ? least : n - 1;
-    return (spread){.v = rising, .n = n, .before = before, .edge = (double)rising[before]};
+    return (spread){
+        .v = rising, .n = n, .before = before, .edge = (double)rising[before], .power = 1};
+}
+
+/* Where all answers are clear, hardly any margin lies near zero, and to spread the least of them
+ * evenly would promise far less than is kept. The power by which margins thin out is the reciprocal
+ * of the mean logarithm of how far they lie below the next one. */
+static double thinning(const float *rising, size_t n, size_t before) {
+    const size_t part = (size_t)(THIN_PART * (double)n);
+    const size_t some = part > before ? part : before, k = some < n ? some : n - 1;
+    const double edge = k > 0 ? (double)rising[k] : 0;
+    double sum = 0;
+    if (!(edge > 0) || !isfinite(edge))
+        return 1;
+    for (size_t i = 0; i < k; i++)
+        sum += log(edge / fmax((double)rising[i], 1e-9 * edge));
+    return sum > 0 ? fmax(1, (double)k / sum * (1 - THIN_Z / sqrt((double)k))) : 1;
 }
 
 /* The part of all margins that an error is larger than. */
@@ -142,7 +163,7 @@ static double reach(const spread *s, double error) {
         return 0;
     const double even = (double)s->before / (double)s->n;
     return error < s->edge
-               ? error / s->edge * even
+               ? pow(error / s->edge, s->power) * even
                : fmax(even, (double)count_below(s->v, s->n, (float)error, false) / (double)s->n);
 }
 
@@ -193,7 +214,8 @@ onq_code oq_flips_expect(const oq_flips *f, const oq_flip_rows *samples, size_t 
             *near = OQ_NEW_ARRAY(a, oq_loss, n_samples + 1);
     double of = 0;
     OQ_TRY_ALLOC(rising != NULL && sums != NULL && near != NULL, err);
-    const spread s = spread_margins(rising, f->n, EVEN);
+    spread s = spread_margins(rising, f->n, EVEN);
+    s.power = thinning(rising, f->n, s.before);
     const double most = largest_error(f, INFINITY), middle = (double)rising[(f->n - 1) / 2];
     for (size_t i = 0; i < n_samples; i++) {
         const reached x = reach_of(f, &samples[i], &s, middle, most);

@@ -54,8 +54,9 @@ typedef struct oq_flip_rows {
 /* The part of all rows that will have another answer, and how far it may be wrong.
  *
  * Samples show few small margins, so the density near zero is taken to be even: the least sqrt(1.5
- * n) margins, 4 at least, are spread from zero to the next one. A row that float hardly decides is
- * then one draw of many. Only errors of the half of the rows with the smaller margins count, for
+ * n) margins, 4 at least, are spread from zero to the next one; if the least third of them thins out
+ * toward zero by more than chance, by that power. A row that float hardly decides is then one draw of
+ * many. Only errors of the half of the rows with the smaller margins count, for
  * errors of other rows may be of another size. A gain counts as a loss of that size, up to the
  * largest loss. One more error is twice as large as any. The error of the result comes from the
  * spread of what the samples' errors reach, from the number of small margins, and allows for half

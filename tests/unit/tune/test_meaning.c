@@ -463,6 +463,26 @@ static void margins_are_spread(void **state) {
     bm_end(&b);
 }
 
+/* Where all answers are clear, errors that are far smaller reach none of them; one that is not clear
+ * says that others may come, and margins count as spread evenly again. */
+static void margins_thin_out(void **state) {
+    float margins[ROWS], errors[ROWS];
+    bm b;
+    (void)state;
+    bm_begin(&b, NULL, 13);
+    for (size_t i = 0; i < ROWS; i++) {
+        margins[i] = 10 + 0.1F * (float)i; /* the seventh is 10.6 */
+        errors[i] = 1;
+    }
+    const oq_ratio clear = expect(&b, margins, errors, ROWS);
+    assert_true(clear.value > 0 && clear.value < 1e-6 && oq_ratio_bound(&clear) < 1e-6);
+    margins[0] = 0.01F;
+    const oq_ratio one = expect(&b, margins, errors, ROWS);
+    const double each = 1 / 10.6 * 6 / 24 / 2;
+    assert_true(fabs(one.value - (12 * each + 2 * each) / 13) < 1e-4);
+    bm_end(&b);
+}
+
 /* Errors of rows that float is sure of do not count, but the largest of them does; gains count no
  * more than it. */
 static void errors_that_count(void **state) {
@@ -612,6 +632,7 @@ int main(void) {
         cmocka_unit_test(ratios),
         cmocka_unit_test(sums_of_few),
         cmocka_unit_test(margins_are_spread),
+        cmocka_unit_test(margins_thin_out),
         cmocka_unit_test(promises_hold),
         cmocka_unit_test(errors_that_count),
         cmocka_unit_test(any_row),
