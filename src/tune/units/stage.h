@@ -50,6 +50,8 @@ onq_code oq_stage_with_ways(oq_unit_stage *s, oq_recipe *r, onq_error *err);
 
 /* ---- units_noise.c ---- */
 
+/* On how many samples a unit is measured alone, where so many judge a fold. */
+size_t oq_stage_probe_samples(size_t n_judge);
 /* Measures units alone: those that most of the gain comes from, then further ways for some. */
 onq_code oq_stage_probe_plain(oq_unit_stage *s, onq_error *err);
 onq_code oq_stage_probe_further(oq_unit_stage *s, onq_error *err);

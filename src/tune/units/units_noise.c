@@ -6,7 +6,8 @@
 #include <math.h>
 
 #define PROBE_LIMIT   "6" /* samples that calibrate for it, some of them held out */
-#define PROBE_SAMPLES 2   /* for the noise of one unit */
+#define PROBE_SAMPLES 2   /* for the noise of one unit, at least ... */
+#define PROBE_PART    8   /* ... and of those that judge a fold one in so many */
 /* Units whose part of the noise is below this are good enough as they are. */
 #define MIN_NOISE   0.01
 #define MAX_PROBES  16  /* units that are measured alone; points of the curve correct the guesses */
@@ -33,6 +34,12 @@ static onq_code may_probe(const oq_unit_stage *s, oq_method way, bool *may, onq_
     return *may ? ONQ_OK : oq_tune_leave_out(s->t, "measuring more units alone", err);
 }
 
+/* Few samples may all be of one kind, and the units that look bad on them be the wrong ones. */
+size_t oq_stage_probe_samples(size_t n_judge) {
+    const size_t part = n_judge / PROBE_PART;
+    return part > PROBE_SAMPLES ? part : PROBE_SAMPLES;
+}
+
 /* The noise of one unit quantized in this way, all others float. */
 static onq_code probe(oq_unit_stage *s, size_t at, oq_method way, onq_error *err) {
     oq_menu *menu = &s->menus.all.v[at];
@@ -47,7 +54,8 @@ static onq_code probe(oq_unit_stage *s, size_t at, oq_method way, onq_error *err
     if (oq_method_needs_samples(way) && oq_recipe_get(&r, "calibration_method") != NULL &&
         oq_recipe_get(&r, "limit") == NULL)
         OQ_TRY(oq_recipe_add(&r, s->t->arena, "limit", PROBE_LIMIT, err));
-    OQ_TRY(oq_tune_probe(s->t, &r, PROBE_SAMPLES, &score, &made, err));
+    OQ_TRY(oq_tune_probe(s->t, &r, oq_stage_probe_samples(s->t->folds->folds[0].n_judge), &score,
+                         &made, err));
     s->n_probed++;
     s->probe[way] = fmax(s->probe[way], s->t->cost.made * s->t->spending.bare);
     OQ_TRY(oq_tune_look_at_pace(s->t, err));

@@ -10,7 +10,7 @@
 
 #define GUESSES    3    /* points that the prediction chooses; then what is left is halved */
 #define MAX_POINTS 6    /* of the curve that are made */
-#define ROUNDED    0.67 /* of the noise that other points aim at: their own bound must do */
+#define ROUNDED    0.7  /* of the noise that other points aim at: their own bound must do */
 #define LAST       0.8  /* of what is allowed, where no other point can be paid */
 #define AIM        0.9  /* of the noise that is allowed: the bound is to reach the target too */
 #define WORSE_DB   2    /* than all units as they are */

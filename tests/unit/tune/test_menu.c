@@ -166,6 +166,13 @@ static void struck(void **state) {
     bm_end(&b);
 }
 
+static void probed_samples(void **state) {
+    static const size_t judge[] = {1, 8, 16, 24, 40, 160}, n[] = {2, 2, 2, 3, 5, 20};
+    (void)state;
+    for (size_t i = 0; i < OQ_COUNT(judge); i++)
+        assert_int_equal(oq_stage_probe_samples(judge[i]), n[i]);
+}
+
 /* What reaches the targets makes slower points useless, unless it failed when it was measured again. */
 static void useless(void **state) {
     bm b;
@@ -194,9 +201,9 @@ static void useless(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(order),       cmocka_unit_test(free_steps),
-                                       cmocka_unit_test(corrected),   cmocka_unit_test(text),
-                                       cmocka_unit_test(better_base), cmocka_unit_test(struck),
-                                       cmocka_unit_test(useless)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(order),   cmocka_unit_test(free_steps),    cmocka_unit_test(corrected),
+        cmocka_unit_test(text),    cmocka_unit_test(better_base),   cmocka_unit_test(struck),
+        cmocka_unit_test(useless), cmocka_unit_test(probed_samples)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
