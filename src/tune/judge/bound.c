@@ -14,10 +14,10 @@
 #define EVEN     1.5
 #define EVEN_ANY 0.0625
 #define MIN_EVEN 4
-/* Of the rows, whose margins say how they thin out toward zero; by as much as 95 of 100 such samples
+/* Of the rows, whose margins say how they thin out toward zero; by as much as 99 of 100 such samples
  * would show, at least. */
 #define THIN_PART 0.33
-#define THIN_Z    1.645
+#define THIN_Z    2.326
 /* Of what is expected: margins and errors are not quite independent. */
 #define OF_MODEL     0.5
 #define OF_MODEL_ANY 0.25 /* where errors are of rows with small margins alone */

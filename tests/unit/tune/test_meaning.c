@@ -471,14 +471,14 @@ static void margins_thin_out(void **state) {
     (void)state;
     bm_begin(&b, NULL, 13);
     for (size_t i = 0; i < ROWS; i++) {
-        margins[i] = 10 + 0.1F * (float)i; /* the seventh is 10.6 */
+        margins[i] = 10 + 0.01F * (float)i; /* the seventh is 10.06 */
         errors[i] = 1;
     }
     const oq_ratio clear = expect(&b, margins, errors, ROWS);
     assert_true(clear.value > 0 && clear.value < 1e-6 && oq_ratio_bound(&clear) < 1e-6);
     margins[0] = 0.01F;
     const oq_ratio one = expect(&b, margins, errors, ROWS);
-    const double each = 1 / 10.6 * 6 / 24 / 2;
+    const double each = 1 / 10.06 * 6 / 24 / 2;
     assert_true(fabs(one.value - (12 * each + 2 * each) / 13) < 1e-4);
     bm_end(&b);
 }
