@@ -77,15 +77,19 @@ static bool cut_between(const ranked *v, size_t n, size_t n_parts, size_t *part)
     return used == n_parts;
 }
 
-/* The part of every sample, into part[n]. */
+/* The part of every sample, into part[n], and their places in the order of their hashes into
+ * order[n]. */
 static onq_code find_parts(oq_arena *a, const uint64_t *hashes, const uint64_t *numbers, size_t n,
-                           size_t n_parts, uint64_t salt, size_t *part, onq_error *err) {
+                           size_t n_parts, uint64_t salt, size_t *part, size_t *order,
+                           onq_error *err) {
     assert(n == 0 || (n_parts > 0 && n_parts <= n));
     ranked *v = OQ_NEW_ARRAY(a, ranked, n + 1);
     OQ_TRY_ALLOC(v != NULL, err);
     for (size_t i = 0; i < n; i++)
         v[i] = (ranked){mix(hashes[i] ^ mix(salt)), numbers[i], i};
     qsort(v, n, sizeof *v, by_hash);
+    for (size_t i = 0; i < n; i++)
+        order[i] = v[i].at;
     if (cut_between(v, n, n_parts, part))
         return ONQ_OK;
     for (size_t i = 0; i < n; i++)
@@ -93,14 +97,15 @@ static onq_code find_parts(oq_arena *a, const uint64_t *hashes, const uint64_t *
     return ONQ_OK;
 }
 
-static onq_code fill_fold(oq_arena *a, const uint64_t *numbers, const size_t *part, size_t n,
-                          size_t which, bool apart, oq_fold *out, onq_error *err) {
+static onq_code fill_fold(oq_arena *a, const uint64_t *numbers, const size_t *part,
+                          const size_t *order, size_t n, size_t which, bool apart, oq_fold *out,
+                          onq_error *err) {
     uint64_t *calibrate = OQ_NEW_ARRAY(a, uint64_t, n + 1);
     size_t *judge = OQ_NEW_ARRAY(a, size_t, n + 1);
     OQ_TRY_ALLOC(calibrate != NULL && judge != NULL, err);
     for (size_t i = 0; i < n; i++) {
-        if (part[i] == which)
-            judge[out->n_judge++] = i;
+        if (part[order[i]] == which)
+            judge[out->n_judge++] = order[i];
         if (part[i] != which || !apart)
             calibrate[out->n_calibrate++] = numbers[i];
     }
@@ -112,14 +117,14 @@ static onq_code fill_fold(oq_arena *a, const uint64_t *numbers, const size_t *pa
 
 onq_code oq_divide(oq_arena *a, const uint64_t *hashes, const uint64_t *numbers, size_t n,
                    size_t n_parts, uint64_t salt, oq_division *out, onq_error *err) {
-    size_t *part = OQ_NEW_ARRAY(a, size_t, n + 1);
+    size_t *part = OQ_NEW_ARRAY(a, size_t, n + 1), *order = OQ_NEW_ARRAY(a, size_t, n + 1);
     if (n_parts > n)
         n_parts = n;
     *out = (oq_division){.n = n_parts, .apart = n_parts > 1};
     out->folds = OQ_NEW_ARRAY(a, oq_fold, n_parts + 1);
-    OQ_TRY_ALLOC(part != NULL && out->folds != NULL, err);
-    OQ_TRY(find_parts(a, hashes, numbers, n, n_parts, salt, part, err));
+    OQ_TRY_ALLOC(part != NULL && order != NULL && out->folds != NULL, err);
+    OQ_TRY(find_parts(a, hashes, numbers, n, n_parts, salt, part, order, err));
     for (size_t i = 0; i < n_parts; i++)
-        OQ_TRY(fill_fold(a, numbers, part, n, i, out->apart, &out->folds[i], err));
+        OQ_TRY(fill_fold(a, numbers, part, order, n, i, out->apart, &out->folds[i], err));
     return ONQ_OK;
 }

@@ -13,7 +13,9 @@
 typedef struct oq_fold {
     const uint64_t *calibrate; /* numbers of samples in their source, in its order */
     size_t n_calibrate;
-    const size_t *judge; /* places in the list that was divided, in its order */
+    const size_t
+        *judge; /* places in the list that was divided, in the order of the hashes: the first
+                          * few are of every kind, and the same ones whatever the list's order */
     size_t n_judge;
 } oq_fold;
 
